@@ -40,7 +40,6 @@ VIEWS: list[list[str]] = [
     ["trace", "r", "--flight-recorder"],
     ["diff", "good", "r"],
     ["diff", "r", "good", "--json"],
-    ["diff", "r", "--baseline", "good"],
     ["report", "r"],
     ["report", "r", "-o", "written.html"],
     ["report", "--diff", "good", "r"],

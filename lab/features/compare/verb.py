@@ -1,4 +1,4 @@
-"""`lab diff`: compare two runs, or many runs with earlier ones of the same scenarios."""
+"""`lab diff` and `lab report --diff`: compare two runs. `--baseline`: compare many runs with earlier ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer
 from lab.cli.call import Command, Parser
-from lab.errors import RecordError, UsageError
+from lab.errors import UsageError
 from lab.record.read import Record, find_record
 from lab.words import format_bytes
 
@@ -45,20 +45,15 @@ _part = shared.number_argument("a share, such as 10% or 0.1", lambda part: 0 <= 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    about = "name of a run, or its beginning or end; with --baseline, of many runs"
-    shared.add_options(parser, "before", metavar="RUN1", nargs="?", help=about, complete="runs")
+    about = "name of a run, or its beginning or end"
+    shared.add_options(parser, "before", metavar="RUN1", help=about, complete="runs")
     about = "the run to compare with it (default: the latest)"
     shared.add_options(parser, "after", metavar="RUN2", nargs="?", help=about, complete="runs")
-    add_baseline(parser)
     shared.add_options(parser, "--runs", "--json")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare the runs; needs no engine."""
-    if arguments.baseline:
-        return _compare_baseline(arguments)
-    if arguments.before is None:
-        raise UsageError("lab diff needs the name of a run, or --baseline RUNS", "`lab runs` lists them")
     from lab.features.compare.compare import compare_runs, diff_text
     from lab.trace.read import open_trace
 
@@ -66,26 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
     after = find_record(arguments.after, arguments.runs)
     comparison = compare_runs(before, after, (open_trace(before), open_trace(after)))
     return print_answer(arguments, comparison.to_json, lambda style: diff_text(comparison, style))
-
-
-def _compare_baseline(arguments: argparse.Namespace) -> int:
-    """Compare many runs with earlier ones; the exit code is 1 if anything is worse."""
-    from lab.features.compare.compare import baseline_text
-    from lab.features.records.records import earlier_records, find_suite
-
-    if arguments.after is not None:
-        both = f"{arguments.before} and {arguments.after}"
-        hint = "name the current runs once: a folder, a suite, or a run"
-        raise UsageError(f"lab diff accepts two runs ({both}) or --baseline, not both", hint)
-    if arguments.before is not None:
-        after = earlier_records(arguments.before, arguments.runs)
-    else:
-        try:
-            after = list(find_suite(None, arguments.runs).records)
-        except RecordError:  # there is no suite of runs
-            after = [find_record(None, arguments.runs)]
-    baseline = make_comparison(arguments)(after)
-    return print_answer(arguments, baseline.to_json, lambda style: baseline_text(baseline, style)) or baseline.exit_code
 
 
 def _add_diff(parser: Parser) -> None:

@@ -6,16 +6,14 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 from lab.features.timeline.svg import lay_rows
-from lab.node.messages.agent import Note
 from lab.record.read import Record
 from lab.trace.model import Call, Phase, Trace
 from lab.trace.steps import Step
-from lab.words import clip_end, group_pairs
 
 
 @dataclass(slots=True)
@@ -23,8 +21,7 @@ class Slice:
     """An activity of a rank. Times are nanoseconds from the first line of the run."""
 
     kind: str
-    """`phase` of a training step; `collective`, `message`; in these two, `wait` for another rank, and `ready` after;
-    `note` and `output`, which have no length."""
+    """`phase` of a training step; `collective`, `message`; in these two, `wait` for another rank, and `ready` after."""
     name: str
     begin: int
     end: int
@@ -35,27 +32,16 @@ class Slice:
     arriving: list[int] = field(default_factory=list)
     """Numbers of the arrows that end at its beginning."""
 
-    @property
-    def is_moment(self) -> bool:
-        """Whether it has no length."""
-        return self.kind in ("note", "output")
-
-
-MOST_LINES = 20_000
-"""Limit for pieces of output; a viewer that gets millions shows nothing."""
-_LONGEST_TEXT = 500
-
 
 @dataclass(slots=True)
 class Track:
-    """One row of a rank: its phases, its calls, those that overlap them, or its output."""
+    """One row of a rank: its phases, its calls, or those that overlap them."""
 
-    rank: int
     node: str
     name: str
-    """`rank 0 phases`, `rank 0`, `rank 0 overlapping 1`, `rank 0 output`."""
-    slices: list[Slice] = field(default_factory=list)
-    """They are nested or do not touch. Slices without a length are in the order in which they came to the lab."""
+    """`rank 0 phases`, `rank 0`, `rank 0 overlapping 1`."""
+    slices: list[Slice]
+    """They are nested or do not touch."""
 
 
 def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Track]:
@@ -77,21 +63,18 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Tra
         slices[sender.rank, sender.index].leaving.append(number)
         slices[receiver.rank, receiver.index].arriving.append(number)
         senders[receiver.rank, receiver.index].append(sender)
-    moments = group_pairs(_moments(record, trace))
     tracks = []
     for rank in trace.ranks.values():
         node, name = nodes.get(rank.rank, ""), f"rank {rank.rank}"
         if rank.phases:
-            tracks.append(Track(rank.rank, node, f"{name} phases", _phase_slices(rank.phases, to_ns(rank.last))))
+            tracks.append(Track(node, f"{name} phases", _phase_slices(rank.phases, to_ns(rank.last))))
         calls = [slices[call.rank, call.index] for call in rank.calls]
         rows = lay_rows((call.begin, max(call.end, call.begin + 1)) for call in calls)
         lanes: list[list[Slice]] = [[] for _ in range(max(rows, default=0) + 1)]
         for call, one, row in zip(rank.calls, calls, rows, strict=True):
             lanes[row] += _parts(one, senders[call.rank, call.index])
         for number, lane in enumerate(lanes):
-            tracks.append(Track(rank.rank, node, f"{name} overlapping {number}" if number else name, lane))
-        if rank.rank in moments:
-            tracks.append(Track(rank.rank, node, f"{name} output", moments[rank.rank]))
+            tracks.append(Track(node, f"{name} overlapping {number}" if number else name, lane))
     return tracks
 
 
@@ -167,20 +150,6 @@ def _phase_slices(phases: Sequence[Phase], last: int) -> list[Slice]:
     return slices
 
 
-def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Slice]]:
-    """Yield notes and output with their ranks; both have the lab's wall time."""
-    for event in record.events():
-        if isinstance(event, Note):
-            time = to_ns(max(0.0, event.time - trace.origin))
-            value = clip_end(str(event.value), _LONGEST_TEXT)
-            yield event.rank, Slice("note", f"{event.name} = {value}", time, time, {"value": value})
-    for piece in islice(record.output(), MOST_LINES):
-        text = piece.data.decode("utf-8", "replace").rstrip()
-        stream = {1: "stdout", 2: "stderr"}.get(piece.stream, str(piece.stream))
-        time = to_ns(max(0.0, piece.time - trace.origin))
-        yield piece.rank, Slice("output", clip_end(text, _LONGEST_TEXT), time, time, {"stream": stream})
-
-
 def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
     """Return the file in Chrome's format. Times are microseconds from the first line of the run."""
     pids: dict[str, int] = {}
@@ -200,8 +169,7 @@ def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
 
 def _slice_events(one: Slice, at: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the slice and the ends of its arrows; `bp` lets an arrow end at the slice around it, not at the next."""
-    kind = {"ph": "i", "s": "t"} if one.is_moment else {"ph": "X", "dur": (one.end - one.begin) / 1000}
-    yield {**kind, "cat": one.kind, "name": one.name, **at, "args": one.details}
+    yield {"ph": "X", "dur": (one.end - one.begin) / 1000, "cat": one.kind, "name": one.name, **at, "args": one.details}
     for number in one.leaving:
         yield {"ph": "s", "cat": "data", "name": "data", "id": number, **at}
     for number in one.arriving:

@@ -6,8 +6,7 @@ Examples:
   lab trace --chrome                 into the record; open it at https://ui.perfetto.dev
   lab trace --flight-recorder dumps && torchfrtrace dumps -p rank_
 
-With FILE -, the trace goes to standard output; without FILE, into the record of the run.
-FOLDER gets one file per rank; without FOLDER, they go into the record of the run.
+FOLDER gets one file per rank. Without FILE or FOLDER, the trace goes into the record of the run.
 """
 
 from __future__ import annotations
@@ -119,7 +118,6 @@ def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}" if matrix else ""
 
 
-_STDOUT = "-"
 _IN_RECORD = ""
 """Without a name the file is written into the record."""
 
@@ -143,12 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     if file is not None:
         from lab.features.export.tracks import chrome_trace
 
-        data = chrome_trace(record, trace, steps)
-        if file == _STDOUT:
-            sys.stdout.buffer.write(data)
-            sys.stdout.flush()
-        else:
-            written.append(_write_files(record, CHROME, file, {"": data}))
+        written.append(_write_files(record, CHROME, file, {"": chrome_trace(record, trace, steps)}))
     if folder is not None:
         from lab.features.export.flight_recorder import rank_dumps
 
@@ -157,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(trace_json(record, trace, steps), separators=(",", ":")))
     elif file is None and folder is None:
         print_sanitized(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
-    elif file != _STDOUT:
+    else:
         print_sanitized("\n".join(written))
     return 0
 
@@ -167,11 +160,6 @@ def _refuse_unfit(arguments: argparse.Namespace) -> None:
     for option, (path, kind) in chosen.items():
         if path and is_record(arguments.runs / path):
             raise UsageError(f"{path} is a run, but {option} takes a {kind}", f"use `lab trace {path} {option}`")
-    if arguments.flight_recorder == _STDOUT:
-        what = "--flight-recorder writes several files, which cannot go to standard output"
-        raise UsageError(what, "give it a folder")
-    if arguments.chrome == _STDOUT and arguments.json:
-        raise UsageError("--chrome and --json cannot both go to standard output", "give --chrome a file")
 
 
 def _write_files(record: Record, name_in_record: str, path: str, files: Mapping[str, bytes]) -> str:

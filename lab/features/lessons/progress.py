@@ -212,8 +212,8 @@ def _attempt_json(attempt: Attempt | None) -> dict[str, Any]:
     return {"prediction": shown.prediction, "right": shown.right, "run": shown.run, "time": shown.time or None}
 
 
-def path_text(path: LearningPath, progress: Progress, next_lesson: str, is_up: bool, style: Style) -> str:
-    """Render the path, the completed lessons, the next lesson, and how to start nodes if none are up."""
+def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: Style) -> str:
+    """Render the path, the completed lessons, and the next lesson."""
     counted, parts = progress.counted_attempts, []
     column = max(map(len, path.names), default=0) + 4
     per_line = max(1, (min(_WIDTH, style.width or _WIDTH) - 2) // column)
@@ -234,8 +234,6 @@ def path_text(path: LearningPath, progress: Progress, next_lesson: str, is_up: b
         count += f", {hits} of {format_count(hits + misses, 'prediction')} right"
     lines = [style.paint(legend, "dim"), count]
     lines.append(f"next: lab learn {next_lesson}" if next_lesson else "You have done all lessons.")
-    if next_lesson and not is_up:
-        lines.append(style.paint("run `lab up --nodes 3` first, and lessons start at once", "dim"))
     lines += [style.paint(progress.problem, "yellow")] if progress.problem else []
     return "\n".join([*parts, "", *lines])
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer, print_sanitized
 from lab.cluster import Cluster
-from lab.errors import LabError, UsageError
+from lab.errors import UsageError
 from lab.features.lessons import progress
 from lab.features.lessons.lesson import Lesson, LessonResult, learn, lesson_result_text, question_text
 from lab.features.lessons.progress import path_json, path_text, read_progress, summary_json, summary_text
@@ -56,21 +56,14 @@ def run(arguments: argparse.Namespace) -> int:
         own = read_progress(person)
         name = next_lesson = path.next_after("", own.counted_attempts)
         if not arguments.next or not name:
-            known, is_up = (path, own, next_lesson), not arguments.json and _has_nodes(arguments)
-            return print_answer(arguments, lambda: path_json(*known), lambda style: path_text(*known, is_up, style))
+            known = path, own, next_lesson
+            return print_answer(arguments, lambda: path_json(*known), lambda style: path_text(*known, style))
     worst, reply = 0, arguments.answer
     while name:
         outcome = _run_lesson(learn(name, person=person), reply, arguments)
         worst = max(worst, outcome.result.exit_code)
         name, reply = _choose_next(outcome, arguments), None
     return worst
-
-
-def _has_nodes(arguments: argparse.Namespace) -> bool:
-    """Return whether the cluster that lessons use is up."""
-    with suppress(LabError):
-        return Cluster(name=arguments.name, engine=arguments.engine).info() is not None
-    return False
 
 
 def _run_lesson(lesson: Lesson, reply: str | None, arguments: argparse.Namespace) -> LessonResult:

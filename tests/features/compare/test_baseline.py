@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.cli.main import main
 from lab.errors import RecordError
 from lab.features.compare.baseline import Baseline, compare_with_runs, speed_of
 from lab.features.compare.compare import baseline_text
@@ -141,22 +140,6 @@ def test_earlier_runs_are_named_by_a_folder_a_suite_or_a_run(tmp_path: Path) -> 
     for word in ("nothing", str(tmp_path / "empty")):
         with pytest.raises(RecordError):
             earlier_records(word, tmp_path)
-
-
-def test_lab_diff_holds_many_runs_against_earlier_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ran(tmp_path / "then", "a")
-    ran(tmp_path / "now", "b", sizes=(8,))
-    words = ["diff", "--baseline", str(tmp_path / "then"), str(tmp_path / "now" / "b")]
-    assert main(words) == 1
-    assert golden(1) in capsys.readouterr().out
-    assert main([*words, "--json"]) == 1
-    [case] = json.loads(capsys.readouterr().out)["cases"]
-    assert case["calls"] == [golden(2)]
-    assert main([*words[:2], str(tmp_path / "now"), words[-1]]) == 0
-    assert main(["diff"]) == 2
-    assert main([*words, "c"]) == 2
-    assert main([*words, "--slower", "nan"]) == 2
-    assert golden(3) in capsys.readouterr().err
 
 
 TIMES = st.lists(st.floats(0.01, 10), min_size=1, max_size=12)

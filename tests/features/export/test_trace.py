@@ -77,25 +77,14 @@ def test_dumps_fill_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "wrote 2 files into made/here (" in capsys.readouterr().out
 
 
-def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["trace", "new-reduce", "--chrome", "-"]) == 0
-    assert json.loads(capfd.readouterr().out)["traceEvents"]
-
-
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
         (["old-bare"], 1, "run old-bare has no trace"),
-        (["new-reduce", "--json", "--chrome", "-"], 2, "--chrome and --json cannot both go to standard output"),
         (["new-reduce", "--chrome", "no/such/folder/x"], 1, "cannot write no/such/folder/x: No such file"),
         (["--chrome", "new-reduce"], 2, "new-reduce is a run, but --chrome takes a file"),
         (["--flight-recorder", "new-reduce"], 2, "new-reduce is a run, but --flight-recorder takes a folder"),
         (["new-reduce", "--chrome", "x", "--flight-recorder", "x"], 1, "cannot write x: File exists"),
-        (
-            ["new-reduce", "--flight-recorder", "-"],
-            2,
-            "--flight-recorder writes several files, which cannot go to standard",
-        ),
         (["new-redoce"], 2, "did you mean new-reduce?"),
     ],
 )

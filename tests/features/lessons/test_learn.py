@@ -110,12 +110,6 @@ def test_the_path_fills_up(lab: Lab):
     assert [one["right"] for one in as_json(lab("learn", "--json", "--as", "anna"))["lessons"]] == [False, True]
 
 
-def test_nodes_are_suggested_only_while_none_are_up(lab: Lab):
-    assert golden(1) in lab("learn")[1]
-    assert lab("up", "--nodes", "2")[0] == 0
-    assert golden(1) not in lab("learn")[1]
-
-
 def test_the_question_names_the_number_of_ranks_of_the_run(lab: Lab):
     assert golden(1) in lab("learn", "one", "--answer", "b", "--nproc-per-node", "2")[1]
 
