@@ -24,8 +24,6 @@ from lab.words import group_pairs
 
 ENOUGH = 3
 """Runs on each side for a statement about times: by chance, three are above three others once in 20 times."""
-_MANY = 8
-"""From this number on, the quarters at both ends are left out, so that single stragglers do not count."""
 _LEAST_S = 0.02
 _MOST_TRACES = 3
 _MOST_TIMES = 30
@@ -209,8 +207,8 @@ def _times(runs: Sequence[Run], conditions: tuple[str, bool]) -> tuple[float, ..
 def speed_of(before: Sequence[float], after: Sequence[float], tolerance: float) -> Speed:
     """Return whether times are longer than before; with fewer than three on a side only perhaps.
 
-    Slower means: the median is longer by more than the tolerance, and the ranges do not overlap. With many runs, the
-    ranges are those between the quartiles.
+    Slower means: the median is longer by more than the tolerance, and the ranges between the quartiles do not overlap.
+    The quartiles of three times are the shortest and the longest.
     """
     if not before or not after:
         return ""
@@ -219,14 +217,7 @@ def speed_of(before: Sequence[float], after: Sequence[float], tolerance: float) 
         return ""
     if min(len(before), len(after)) < ENOUGH:
         return "perhaps slower"
-    return "slower" if _spread(after)[0] > _spread(before)[1] else "perhaps slower"
-
-
-def _spread(times: Sequence[float]) -> tuple[float, float]:
-    if len(times) < _MANY:
-        return min(times), max(times)
-    low, _, high = quantiles(times, n=4)
-    return low, high
+    return "slower" if quantiles(after)[0] > quantiles(before)[-1] else "perhaps slower"
 
 
 def _find_increases(before: Sequence[Run], after: Sequence[Run]) -> tuple[Increase, ...]:

@@ -271,8 +271,6 @@ def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
 _MOST_CHANGES = 12
 _MOST_OUTCOMES = 4
 _LONGEST_SIDE = 80
-_LEAST_S, _MUCH = 0.5, 1.5
-"""Durations of runs differ notably by more than both: seconds, and a factor."""
 _MORE_OR_LESS = ("more", "less")
 _NOTABLE = 1.2
 """Times that differ by less than this factor are normal variation."""
@@ -311,10 +309,6 @@ def summarize_changes(before: Record, after: Record) -> list[str]:
         for one in outcomes_changed(*results)
         if one.name != "cause" or (one.before and one.after)
     ]
-    times = [result.duration_s or 0.0 for result in results]
-    is_longer = abs(times[1] - times[0]) > _LEAST_S and max(times) > _MUCH * min(times)
-    if is_longer and results[0].verdict == results[1].verdict:
-        parts.append(f"duration {_times(times[0], times[1])}")
     left = len(parts) - _MOST_OUTCOMES
     lines = ["; ".join([*parts[:_MOST_OUTCOMES], *([f"{left} more"] if left > 0 else [])])]
     with suppress(RecordError):  # a run has no trace

@@ -52,7 +52,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     traces = open_trace(records[0]), open_trace(records[1])
     steps = [*map(match_steps, traces)]
     comparison, matches = compare.compare_runs(*records, traces), compare.match_calls(traces)
-    pairs, differing = _pairs(steps, matches), (matches.removed, matches.added)
+    differing = matches.removed, matches.added
     known = [{*trace.ranks, *record.ranks()} for record, trace in zip(records, traces, strict=True)]
     ranks = sorted(known[0] | known[1])
     results = [record.result() for record in records]
@@ -79,7 +79,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         models=models,
         both={key: {**models[0][key], **models[1][key]} for key in ("colours", "phases")}
         | {key: models[0][key] + models[1][key] for key in ("notes", "faults", "ranks", "lanes")},
-        data=compress_data({"runs": models, "pairs": [[one.number, other.number] for one, other in pairs]}),
+        data=compress_data({"runs": models, "pairs": _pairs(steps, matches)}),
     )  # fmt: skip
     return page, comparison.identical
 
@@ -93,14 +93,14 @@ def _data(
     return data
 
 
-def _pairs(steps: Sequence[Sequence[Step]], matches: compare.Counterparts) -> list[tuple[Step, Step]]:
-    """Return steps that correspond in both runs, in the order of the first."""
-    of_call = [{(call.rank, call.index): step for step in of for call in step.calls.values()} for of in steps]
-    pairs: dict[int, tuple[Step, Step]] = {}
+def _pairs(steps: Sequence[Sequence[Step]], matches: compare.Counterparts) -> list[tuple[int, int]]:
+    """Return the numbers of steps that correspond in both runs, in the order of the first."""
+    number_of = [{(call.rank, call.index): step.number for step in of for call in step.calls.values()} for of in steps]
+    pairs: dict[int, int] = {}
     used: set[int] = set()
     for ours, theirs in matches.pairs:
-        one, other = of_call[0].get((ours.rank, ours.index)), of_call[1].get((theirs.rank, theirs.index))
-        if one is not None and other is not None and one.number not in pairs and other.number not in used:
-            pairs[one.number] = one, other
-            used.add(other.number)
-    return [pairs[number] for number in sorted(pairs)]
+        one, other = number_of[0].get((ours.rank, ours.index)), number_of[1].get((theirs.rank, theirs.index))
+        if one is not None and other is not None and one not in pairs and other not in used:
+            pairs[one] = other
+            used.add(other)
+    return sorted(pairs.items())
