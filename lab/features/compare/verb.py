@@ -1,47 +1,16 @@
-"""`lab diff` and `lab report --diff`: compare two runs. `--baseline`: compare many runs with earlier ones."""
+"""`lab diff` and `lab report --diff`: compare two runs."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import print_answer
 from lab.cli.call import Command, Parser
 from lab.errors import UsageError
-from lab.record.read import Record, find_record
+from lab.record.read import find_record
 from lab.words import format_bytes
-
-if TYPE_CHECKING:
-    from lab.features.compare.baseline import Baseline
-
-
-def add_baseline(container: argparse._ActionsContainer) -> None:
-    """Add `--baseline` and `--slower`."""
-    about = (
-        "compare with earlier runs: a folder of runs, a suite, or a run; exit code 1 if a scenario is "
-        "slower, sends more, or makes other calls"
-    )
-    shared.add_options(container, "--baseline", metavar="RUNS", help=about, complete="runs")
-    about = "with --baseline: how much slower a scenario may be, such as 10%% (default: 20%%)"
-    container.add_argument("--slower", dest="tolerance", type=_part, metavar="PART", default=0.2, help=about)
-
-
-def make_comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
-    """Return a function that compares runs with the requested earlier runs.
-
-    Raises:
-        LabError: There are none with that name.
-    """
-    from lab.features.compare.baseline import compare_with_runs
-    from lab.features.records.records import earlier_records
-
-    before = earlier_records(arguments.baseline, arguments.runs)
-    return lambda after: compare_with_runs(before, after, arguments.baseline, arguments.tolerance)
-
-
-_part = shared.number_argument("a share, such as 10% or 0.1", lambda part: 0 <= part < 1000, percent=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -238,15 +238,12 @@ def run_data(
 
 # -- the static picture
 
-_LEFT, _RIGHT, _BAR, _PHASE_BAR, _GAP, _AXIS = 64.0, 880.0, 16.0, 11.0, 9.0, 24.0
+_LEFT, _RIGHT, _BAR, _GAP, _AXIS = 64.0, 880.0, 16.0, 9.0, 24.0
 _LETTER = 5.6
 _TICKS = 8
 """Approximate number of ticks on an axis."""
 _MIN_BAR_PX = 2.0
 """Minimum width of a bar."""
-_SETTING_UP = frozenset({"DDP()"})
-"""Phases whose length depends on imports rather than the run: the axis need not begin with them."""
-_HIDDEN_PHASES = frozenset({"init_process_group", "new_group", "destroy_process_group"})
 
 
 class Axis(NamedTuple):
@@ -310,9 +307,7 @@ def timeline_svg(
         return ""
     last = max(trace.last, until)
     calls = [(call.begin, last if call.end is None else call.end, call.op) for rank in ranks for call in rank.calls]
-    phases = [(phase.begin, phase.end, phase.name) for rank in ranks for phase in rank.phases if phase.end is not None]
-    busy = calls + [phase for phase in phases if phase[2] not in _SETTING_UP | _HIDDEN_PHASES]
-    axis = Axis(min(begin for begin, *_ in busy), max(end for _, end, _ in busy))
+    axis = Axis(min(begin for begin, *_ in calls), max(end for _, end, _ in calls))
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     colours = {op: get_operation(op).colour for *_, op in sorted(calls)} | {"waits for others": "currentColor"}
     drawn: list[Line] = []
@@ -335,7 +330,7 @@ def timeline_svg(
 
 
 def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple[int, int], Step], top: float) -> Line:
-    """Return the bars and phases of a rank."""
+    """Return the bars of a rank."""
     bars, rows = [], 1
     for call, row, left, right in lay_out_bars(rank, axis):
         step = step_of.get((call.rank, call.index))
@@ -350,13 +345,10 @@ def _draw_lane(trace: Trace, rank: RankTrace, axis: Axis, step_of: Mapping[tuple
                 "named": right - left > len(call.op) * _LETTER + 6,
                 "open": call.end is None,
                 "bad": call.state != "completed",
-                "top": top + _PHASE_BAR + row * _BAR,
+                "top": top + row * _BAR,
                 "left": left,
                 "waits_until": waits_until if waits_until > left + 0.5 else left,
                 "right": right,
             }
         )
-    phases = ((phase, phase.end) for phase in rank.phases if phase.end is not None and phase.name not in _HIDDEN_PHASES)
-    placed = [(phase, axis.position(phase.begin), axis.position(end)) for phase, end in phases]
-    end = top + _PHASE_BAR + _BAR * rows + _GAP
-    return {"rank": rank.rank, "top": top, "end": end, "phases": placed, "bars": bars}
+    return {"rank": rank.rank, "top": top, "end": top + _BAR * rows + _GAP, "bars": bars}

@@ -193,7 +193,7 @@ _WIDTH = 100
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("•", "cyan")}
 """The sign and the color of a lesson that was predicted right, predicted wrong, or done without either."""
 UNDONE = "·"
-_MEANINGS = ("predicted right", "predicted wrong", "done", "to do")
+_LEGEND = "✔ predicted right  ✘ predicted wrong  • done  · to do"
 
 
 def path_json(path: LearningPath, progress: Progress, next_lesson: str) -> dict[str, Any]:
@@ -227,12 +227,10 @@ def path_text(path: LearningPath, progress: Progress, next_lesson: str, style: S
         parts = [part.replace(sign, style.paint(sign, colour)) for part in parts]
     done_lessons = [name for name in path.names if name in counted]
     hits, misses = (sum(counted[name].right is held for name in done_lessons) for held in (True, False))
-    meanings = zip((*(sign for sign, _ in SIGNS.values()), UNDONE), _MEANINGS, strict=True)
-    legend = "  ".join(f"{sign} {text}" for sign, text in meanings)
     count = f"{progress.person}: {len(done_lessons)} of {format_count(len(path.names), 'lesson')} done"
     if hits + misses:
         count += f", {hits} of {format_count(hits + misses, 'prediction')} right"
-    lines = [style.paint(legend, "dim"), count]
+    lines = [style.paint(_LEGEND, "dim"), count]
     lines.append(f"next: lab learn {next_lesson}" if next_lesson else "You have done all lessons.")
     lines += [style.paint(progress.problem, "yellow")] if progress.problem else []
     return "\n".join([*parts, "", *lines])

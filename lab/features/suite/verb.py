@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
-from lab.features.compare.verb import add_baseline, make_comparison
+from lab.features.compare.baseline import compare_with_runs
+from lab.features.records.records import earlier_records
 from lab.features.suite.cases import Case, Matrix, SuiteRequest, make_cases, open_or_report
 from lab.features.suite.run import execute_suite
 from lab.features.suite.view import SuiteDisplay, suite_text, write_files
 from lab.report.style import style_for, table_text
 from lab.run.options import RunOptions
 from lab.words import NONE
+
+_part = shared.number_argument("a share, such as 10% or 0.1", lambda part: 0 <= part < 1000, percent=True)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_options(parser, "--cold", "--timeout", "--no-trace", "--allow-volumes", "--pull")
     shared.add_options(parser, "--name", "--engine", *shared.SHAPE, "--wait", "--runs")
     files = parser.add_argument_group("results")
-    add_baseline(files)
+    about = (
+        "compare with earlier runs: a folder of runs, a suite, or a run; exit code 1 if a scenario is "
+        "slower, sends more, or makes other calls"
+    )
+    shared.add_options(files, "--baseline", metavar="RUNS", help=about, complete="runs")
+    about = "with --baseline: how much slower a scenario may be, such as 10%% (default: 20%%)"
+    files.add_argument("--slower", dest="tolerance", type=_part, metavar="PART", default=0.2, help=about)
     files.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, for GitLab, Jenkins, and others")
     files.add_argument("--markdown", type=Path, metavar="FILE", help="write Markdown, for the page of a CI job")
     files.add_argument("--html", type=Path, metavar="FILE", help="write one page with links to the report of each run")
@@ -62,10 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     asked = _asked(arguments)
     if arguments.list:
         return _list(make_cases(asked, arguments.engine, seed=asked.seed), arguments)
-    compare = make_comparison(arguments) if arguments.baseline else None
+    before = earlier_records(arguments.baseline, arguments.runs) if arguments.baseline else None
     with SuiteDisplay(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
         result = execute_suite(asked, display)
-    compared = compare(result.records) if compare is not None else None
+    compared = None
+    if before is not None:
+        compared = compare_with_runs(before, result.records, arguments.baseline, arguments.tolerance)
     if arguments.json:
         if compared is not None:
             print(json.dumps(compared.to_json()))
