@@ -161,6 +161,6 @@ def lay_out(forms: Sequence[Form], pen_of: Callable[[Form], P], width: float) ->
     for form in forms:
         pen = pen_of(form)
         drawing = pen.draw()
-        if drawing.width <= width:
-            break
-    return pen, drawing
+        if drawing.width <= width or form is forms[-1]:
+            return pen, drawing
+    raise ValueError("there is no layout")
