@@ -70,6 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Take back what a shell in the background or nohup ignores: commands under test are sent these signals."""
     os.environ.setdefault(SAMPLED, commit())  # the processes of pytest-xdist have it from the first one
+    gc.set_threshold(50_000, 20, 100)  # there are many objects, and few of them in circles
     settings.load_profile("long" if config.getoption("--long") else "quick")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):

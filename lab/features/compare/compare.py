@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -74,11 +74,11 @@ _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 
 @dataclass(frozen=True)
 class Both(Generic[V]):
-    """A value in both runs: of a setting, an operation, or a phase."""
+    """A value in both runs: of a setting, or an operation."""
 
     name: str
     before: V
-    """For a setting, None if the run does not have it; otherwise an empty value: None or 0.0."""
+    """None if the run does not have it."""
     after: V
 
 
@@ -87,8 +87,8 @@ Setting = Both[str | None]
 
 def settings_changed(before: Record, after: Record, traces: tuple[Trace, Trace]) -> list[Setting]:
     """Return the differences in the setup of two runs, the most important first."""
-    settings: list[Mapping[Any, str | None]] = [_settings(before, traces[0]), _settings(after, traces[1])]
-    changed = [one for one in _side_by_side(settings, None) if one.before != one.after]
+    settings = [_settings(before, traces[0]), _settings(after, traces[1])]
+    changed = [one for one in _side_by_side(settings) if one.before != one.after]
     return [*changed, *_scripts_changed(before, after)]
 
 
@@ -139,11 +139,11 @@ _LONGEST_NOTE = 1 << 10
 
 def outcomes_changed(before: Result, after: Result) -> list[Setting]:
     """Return the differences in how two runs ended: verdict, cause apart from durations, notes, and files."""
-    return [one for one in _side_by_side([_outcome(before), _outcome(after)], None) if one.before != one.after]
+    return [one for one in _side_by_side([_outcome(before), _outcome(after)]) if one.before != one.after]
 
 
-def _outcome(result: Result) -> dict[str, str | None]:
-    outcome: dict[str, str | None] = {"verdict": result.verdict}
+def _outcome(result: Result) -> dict[str, str]:
+    outcome: dict[str, str] = {"verdict": result.verdict}
     if not result.passed:
         culprit = result.culprit if all_failed_alike(result) else None  # which rank was first is chance
         outcome["cause"] = _DURATION.sub("…", f"every rank {culprit.error}" if culprit else result.reason)
@@ -191,9 +191,6 @@ class Comparison:
     sequence: list[CallChange]
     """How the calls of the second run differ."""
     operations: list[Both[Figures | None]]
-    phases: list[Both[tuple[float, float | None]]]
-    """By phase, and `training step`, from one backward pass to the next: average number per rank, and median
-    seconds."""
     problems: list[str]
 
     @property
@@ -230,8 +227,7 @@ def compare_runs(before: Record, after: Record, traces: tuple[Trace, Trace]) -> 
         settings=settings_changed(before, after, traces),
         outcome=outcomes_changed(before.result(), after.result()),
         sequence=_changed_calls(traces, before.run),
-        operations=_side_by_side(figures, None),
-        phases=_side_by_side([*map(_phases, traces)], (0.0, None)),
+        operations=_side_by_side(figures),
         problems=[f"{run}: {problem}" for run, t in zip(runs, traces, strict=True) for problem in t.problems],
     )
 
@@ -245,27 +241,15 @@ def _changed_calls(traces: tuple[Trace, Trace], than: str, cut_off: Collection[i
     return describe_changes(before, after, lambda rank, call: calls[rank][call].source, than=than, ended=ended)
 
 
-def _side_by_side(sides: Sequence[Mapping[Any, V]], nothing: V) -> list[Both[V]]:
-    return [Both(name, *(side.get(name, nothing) for side in sides)) for name in dict.fromkeys(chain(*sides))]
+def _side_by_side(sides: Sequence[Mapping[Any, V]]) -> list[Both[V | None]]:
+    return [Both(name, *(side.get(name) for side in sides)) for name in dict.fromkeys(chain(*sides))]
 
 
-def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:
+def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures]:
     return {
         row.op: Figures(row.count, (row.sent or 0) / ranks, row.median_s, row.total_s, row.waited_s / ranks)
         for row in summarize_operations(steps)
     }
-
-
-def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
-    times: dict[str, list[float | None]] = defaultdict(list)
-    for rank in trace.ranks.values():
-        begins = sorted(phase.begin for phase in rank.phases if phase.name == "backward")
-        spans = [(phase.name, phase.begin, phase.end) for phase in rank.phases]
-        for name, begin, end in [*spans, *(("training step", *both) for both in pairwise(begins))]:
-            times[name].append(None if end is None else end - begin)
-    ranks = len(trace.ranks) or 1
-    medians = {name: [one for one in of if one is not None] for name, of in times.items()}
-    return {name: (len(of) / ranks, median(medians[name]) if medians[name] else None) for name, of in times.items()}
 
 
 _MOST_CHANGES = 12
@@ -293,8 +277,7 @@ def diff_text(comparison: Comparison, style: Style) -> str:
     parts.append(_listed("outcome", outcome, style))
     calls = [f"  {line}" for line in _first([one.text for one in comparison.sequence])]
     parts.append("\n".join([style.paint("calls", "bold"), *calls]) if calls else "calls: the same in the same order")
-    parts.append(_table(operation_rows(comparison), style))
-    parts.append(_table(phase_rows(comparison), style))
+    parts.append(table_text(*operation_rows(comparison), style) if comparison.operations else "")
     parts.append("\n".join(style.paint(problem, "yellow") for problem in comparison.problems))
     return "\n\n".join(filter(None, parts))
 
@@ -335,16 +318,8 @@ def _listed(title: str, rows: Iterable[Sequence[str]], style: Style) -> str:
     return "\n".join([style.paint(title, "bold"), *lines]) if lines else ""
 
 
-Rows = tuple[list[str], list[list[str]]]
-"""A table: header and rows."""
-
-
-def _table(rows: Rows, style: Style) -> str:
-    return table_text(*rows, style) if rows[1] else ""
-
-
-def operation_rows(comparison: Comparison) -> Rows:
-    """Return what each operation did in both runs."""
+def operation_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return a table, as header and rows, of what each operation did in both runs."""
     header = ["operation", "count", "bytes sent", "median", "total", "waited"]
     nothing = Figures(0, 0, None, 0, 0)
     rows = []
@@ -355,15 +330,6 @@ def operation_rows(comparison: Comparison) -> Rows:
         times = [_times(before.median_s, after.median_s), _times(before.total_s, after.total_s)]
         rows.append([one.name, count, size, *times, _times(before.waited_s, after.waited_s, _MORE_OR_LESS)])
     return header, rows
-
-
-def phase_rows(comparison: Comparison) -> Rows:
-    """Return how often ranks went through each phase, and how long it took."""
-    rows = [
-        [one.name, _changed(f"{one.before[0]:g}", f"{one.after[0]:g}"), _times(one.before[1], one.after[1])]
-        for one in comparison.phases
-    ]
-    return ["phase", "times a rank", "median"], rows
 
 
 def _changed(before: str, after: str) -> str:

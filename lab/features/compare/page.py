@@ -71,10 +71,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         ],
         ranks=ranks,
         colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
-        tables=[(title, *rows) for title, rows in (
-            ("Operations", compare.operation_rows(comparison)),
-            ("Phases", compare.phase_rows(comparison)),
-        ) if rows[1]],
+        tables=[("Operations", *compare.operation_rows(comparison))] if comparison.operations else [],
         most_changes=_MOST_CHANGES,
         models=models,
         both={key: {**models[0][key], **models[1][key]} for key in ("colours", "phases")}

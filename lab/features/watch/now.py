@@ -24,12 +24,14 @@ from lab.record.layout import EVENTS
 from lab.record.read import IndexReader, LineJoiner, Piece, Record, parse_event, read_output
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.record.result import Result
+from lab.report.live import fit_columns
+from lab.report.sanitize import sanitize_text
 from lab.report.style import MANY, group_by_kind
 from lab.run.agent_channels import AgentChannels
 from lab.run.options import Companion
 from lab.trace.model import Call, Phase, RankTrace
 from lab.trace.steps import Step
-from lab.words import clip_end, format_duration, join_words, name_ranks
+from lab.words import clip_end, format_duration, group_pairs, join_words, name_ranks
 
 _RECENT = 8
 _LONGEST = 300
@@ -134,7 +136,6 @@ KEPT_LINES = 400
 _POLL_BYTES = 1 << 20
 _LONGEST_HELD_BYTES = 1 << 16
 """A longer line is read in pieces."""
-_LONGEST_NOTE = 200
 _WAIT_S = 1.0
 """A longer wait is reported as an event."""
 
@@ -157,11 +158,12 @@ class Follower:
     Args:
         record: The record of the run, which has begun.
         stepping: Whether its ranks are held before each call.
+        behind_bytes: See `TraceTail`.
     """
 
-    def __init__(self, record: Record, *, stepping: bool = False) -> None:
+    def __init__(self, record: Record, *, stepping: bool = False, behind_bytes: int | None = None) -> None:
         self.record, self.stepping = record, stepping
-        self.tail = TraceTail(record)
+        self.tail = TraceTail(record, behind_bytes)
         self.lines: deque[Line] = deque(maxlen=KEPT_LINES)
         self.happened: list[Happening] = []
         """Events since the last poll, in the order of time as far as it is known."""
@@ -360,9 +362,9 @@ class Follower:
 
 def _describe_news(news: News, step_of: Mapping[int, Step]) -> tuple[str, str, dict[str, Any]]:
     """Describe an event of a trace: its kind, a sentence, and facts."""
-    call, words, location = news.call, _render_call(news.call, step_of), clip_end(news.call.source, _LONGEST_NOTE)
+    call, words, location = news.call, _render_call(news.call, step_of), clip_end(news.call.source, _LONGEST)
     where = f"{words} at {location}" if location else words
-    facts = {"op": clip_end(call.op, _LONGEST_NOTE), "place": location, "call": call.index}
+    facts = {"op": clip_end(call.op, _LONGEST), "place": location, "call": call.index}
     if news.kind != "end":
         return news.kind, f"{'enters' if news.kind == 'begin' else 'is held before'} {where}", facts
     text = f"fails in {words}: {call.error}" if call.error else f"leaves {words}"
@@ -386,6 +388,45 @@ def _find_blocking_call(trace: RankTrace | None, step_of: Mapping[int, Step]) ->
     if not unfinished or all(wait.end is not None for wait in trace.waits):
         return None
     return next((call for call in unfinished if (step := step_of.get(id(call))) and step.missing), unfinished[0])
+
+
+_BEHIND_BYTES = 256 << 10
+"""If a rank writes more between two polls, only the end of its trace shows where it is."""
+
+
+class Whereabouts:
+    """What the ranks of a run do now, in one line."""
+
+    def __init__(self, record: Record) -> None:
+        self._follower = Follower(record, behind_bytes=_BEHIND_BYTES)
+
+    def line(self, elapsed_s: float, columns: int, runs: Callable[[int], bool]) -> str:
+        """Render what running ranks do, after the elapsed time; empty if no call of theirs is recorded."""
+        now, _ = self._follower.poll(time.time())
+        return whereabouts_text(elapsed_s, [rank for rank in now.ranks if runs(rank.rank)], columns)
+
+
+def whereabouts_text(elapsed_s: float, ranks: Sequence[RankNow], columns: int) -> str:
+    """Render `… 12 s  rank 0: in all_reduce #3 train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
+
+    Args:
+        elapsed_s: The time since the run began.
+        ranks: In order.
+        columns: The line is cut at this width.
+    """
+    items = []
+    for words, group in group_pairs((_position_of(one), one) for one in ranks if one.since_s is not None).items():
+        took = max(one.since_s or 0.0 for one in group)
+        waited = f" ({format_duration(round(took))})" if took >= _WAIT_S else ""
+        items.append(f"{name_ranks(one.rank for one in group)}: {sanitize_text(words)}{waited}")
+    return fit_columns(f"… {format_duration(round(elapsed_s))}  {' · '.join(items)}", columns) if items else ""
+
+
+def _position_of(rank: RankNow) -> str:
+    """Return `in all_reduce #3 train.py:41`, `in no call since train.py:39`."""
+    if rank.location or not rank.recent:
+        return f"{rank.activity} {rank.location}".rstrip()
+    return f"{rank.activity} since {rank.recent[-1].location}"
 
 
 LOOPBACK = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Follows the traces of a run in progress: the news of each poll, and the positions of its ranks.
+"""Follows the traces of a run in progress: the news of each poll.
 
 A poll takes a bounded time, and memory is bounded, however many calls a run makes. If a rank is faster than that, part
 of its trace is skipped; then its messages are left out, because only counting could match them.
@@ -7,22 +7,18 @@ of its trace is skipped; then its messages are left out, because only counting c
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import open_file
-from lab.report.live import fit_columns
-from lab.report.sanitize import sanitize_text
-from lab.trace.model import Call, RankTrace, Trace, label_groups
+from lab.trace.model import Call, Trace, label_groups
 from lab.trace.read import RankReader, Worlds, align_clocks, read_line, reopen_calls, trace_files
 from lab.trace.steps import Step, match_steps
-from lab.words import clip_end, format_duration, group_pairs, name_ranks
 
 _POLL_BYTES = 512 << 10
 """Limit for all ranks together, for one poll."""
@@ -213,95 +209,3 @@ def _select_certain(steps: Sequence[Step]) -> list[Step]:
         for rank in step.calls:
             reached[step.group.name, rank] = max(reached[step.group.name, rank], seq)
     return [step for step, seq in counted if all(reached[step.group.name, rank] <= seq for rank in step.missing)]
-
-
-_LONGEST = 200
-_MOST_POLLS = 32
-"""What is still unread after this many polls is left for the next time."""
-_WHEREABOUTS_BEHIND_BYTES = 256 << 10
-"""If a rank writes more between two polls, only the end of its trace shows where it is."""
-_WHEREABOUTS_KEPT_CALLS = 50
-"""Limit for the completed calls of a rank."""
-
-
-class RankPosition(NamedTuple):
-    """The position of a rank."""
-
-    rank: int
-    what: str
-    """The operation or the phase of a training step that it is in; `wait` for a handle; `ended`; empty: none."""
-    source: str
-    """`file:line` of the script; if it is in nothing, the line of its last call. Empty if unknown."""
-    since: float
-    """Unix time by the clock of the reader."""
-
-    @property
-    def words(self) -> str:
-        """`all_reduce train.py:41`, `in no call since train.py:39`."""
-        if self.what:
-            return f"{self.what} {self.source}".rstrip()
-        return f"in no call since {self.source}" if self.source else "no call yet"
-
-
-class Whereabouts:
-    """Follows the traces of a run in progress."""
-
-    def __init__(self, record: Record) -> None:
-        self._tail = TraceTail(record, _WHEREABOUTS_BEHIND_BYTES)
-
-    def line(self, elapsed_s: float, columns: int, runs: Callable[[int], bool]) -> str:
-        """Render the positions of running ranks in one line, after the elapsed time; empty if they are unknown."""
-        trace = self._tail.trace
-        for _ in range(_MOST_POLLS):
-            is_behind = self._tail.poll()
-            for rank in trace.ranks.values():
-                old = rank.calls[:-_WHEREABOUTS_KEPT_CALLS]
-                rank.calls[: len(old)] = [call for call in old if call.end is None and not call.has_handle]
-            if not is_behind:
-                break
-        ranks = (rank for _, rank in sorted(trace.ranks.items()) if rank.recorded and not rank.cut and runs(rank.rank))
-        positions = [_find_position(rank, trace.origin) for rank in ranks]
-        return whereabouts_text(elapsed_s, positions, time.time(), columns) if positions else ""
-
-
-def _find_position(trace: RankTrace, origin: float) -> RankPosition:
-    if trace.stopped:
-        return RankPosition(trace.rank, "ended", "", trace.last + origin)
-    stays = sorted(_list_stays(trace), key=itemgetter(0))
-    for begin, end, what, source in reversed(stays):
-        if end is None:
-            return RankPosition(trace.rank, clip_end(what, _LONGEST), clip_end(source, _LONGEST), begin + origin)
-    source = next((source for *_, source in reversed(stays) if source), "")
-    left = max((end for _, end, *_ in stays if end is not None), default=trace.first)
-    return RankPosition(trace.rank, "", clip_end(source, _LONGEST), left + origin)
-
-
-def _list_stays(trace: RankTrace) -> Iterator[tuple[float, float | None, str, str]]:
-    """Yield begin, end, name, and source of everything that blocked a rank; a call with a handle lasts for no time."""
-    for call in trace.calls:
-        yield call.begin, call.begin if call.has_handle else call.end, call.op, call.source
-    for phase in (*trace.phases, *trace.waits):
-        yield phase.begin, phase.end, phase.name, phase.source
-    if not any(phase.name == "init_process_group" and phase.end is None for phase in trace.phases):
-        for lookup in trace.stores:
-            yield lookup.begin, lookup.end, "TCPStore", lookup.source
-
-
-_MIN_WAIT_S = 1.0
-
-
-def whereabouts_text(elapsed_s: float, positions: Sequence[RankPosition], now: float, columns: int) -> str:
-    """Render `… 12 s  rank 0: all_reduce train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
-
-    Args:
-        elapsed_s: The time since the run began.
-        positions: In the order of ranks.
-        now: Unix time.
-        columns: The line is cut at this width.
-    """
-    items = []
-    for words, group in group_pairs((position.words, position) for position in positions).items():
-        took = now - min(position.since for position in group)
-        waited = f" ({format_duration(round(took))})" if took >= _MIN_WAIT_S else ""
-        items.append(f"{name_ranks(position.rank for position in group)}: {sanitize_text(words)}{waited}")
-    return fit_columns(f"… {format_duration(round(elapsed_s))}  {' · '.join(items)}", columns)

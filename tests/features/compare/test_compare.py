@@ -92,13 +92,6 @@ def test_runs_of_other_sizes_are_compared_for_one_rank(tmp_path: Path) -> None:
     assert golden(1) in diff_text(found, PLAIN)
 
 
-def test_training_steps_are_from_one_backward_to_the_next(tmp_path: Path) -> None:
-    found = compared(trained(tmp_path / "a", (8,)).record(), trained(tmp_path / "b", (6, 2)).record())
-    phases = {one.name: one for one in found.phases}
-    assert phases["backward"].before == (3, pytest.approx(0.019))
-    assert phases["training step"].after == (2, pytest.approx(0.020))
-
-
 def test_what_only_one_rank_does_differently_names_the_rank(tmp_path: Path) -> None:
     after = trained(tmp_path / "b", (8,))
     after.call(1, "send", 110, 111, [[1.0]], peer=0, tag=0)
