@@ -44,7 +44,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["third_party"]  # a repository of somebody else, whose tests run where it is installed
 TIERS = ("unit", "engines", "foreign", "docker", "mpi", "browser", "crash", "hostile")
-FIRST = ("engines-docker", "hostile-docker", "engines-local", "site", "browser", "docker")
+FIRST = (
+    "engines-docker", "hostile-docker", "engines-local", "site", "browser", "docker",
+    "tests/features/pytest/test_recorded.py", "tests/features/recording/test_record.py", "equal-programs", "equal-uses",
+    "tests/features/attach/test_attach.py",
+)  # fmt: skip
 """Groups that take longest."""
 ELSEWHERE = ("docker", "slurm", "kubernetes")
 """Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""

@@ -113,7 +113,7 @@ def test_each_kind_is_shown_and_has_a_truth() -> None:
     assert {text.split()[0] for text in SHOWS} == {*KINDS} == {*RIGHT}
 
 
-@pytest.mark.sample(8)  # the score of mutants has all kinds
+@pytest.mark.sample(4)  # the score of mutants has all kinds
 @LOCAL
 @pytest.mark.trains
 @pytest.mark.parametrize("text", SHOWS)
@@ -169,6 +169,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.half
 def test_checks_notice_what_they_check_and_nothing_else(tmp_path: Path) -> None:
     script = scenario_from_script(written(tmp_path / "checked", CHECKED))
     report = try_scenario(replace(script, nodes=3), 40, 0, ["nan"], "local", jobs=2)
@@ -220,6 +221,7 @@ def test_tests_of_pytest_on_warm_clusters_notice_mutants(tmp_path: Path) -> None
     assert (mutant["line"], mutant["fate"], mutant["how"]) == ("main.py:6", "caught", "test_main::test_total failed")
 
 
+@pytest.mark.half
 @pytest.mark.docker
 def test_mutants_of_tests_whose_ranks_are_on_docker_are_refused(tmp_path: Path) -> None:
     written(tmp_path, STEP)
