@@ -354,6 +354,7 @@ export function play({ svg, flows }, back, duration) {
     done,
     stop() {
       stopped = true;
+      layer.remove(); // at once: the next frame may be far off
     },
   };
 }
