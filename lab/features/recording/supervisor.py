@@ -143,10 +143,13 @@ class Supervisor:
                 self._record(partial(self._poll, notes, ready))
                 self._record(self._watch_stalls)
             until = time.monotonic() + _LAST_S
+            ready = set[int]()
             for nth in count():  # twice at least: processes that joined, and those that ended
-                self._record(partial(self._poll, notes, self._wait(notes) if nth else set()))
-                if nth and (time.monotonic() > until or not any(one.is_running for one in self._processes)):
+                self._record(partial(self._poll, notes, ready))
+                running = any(one.is_running for one in self._processes)
+                if nth and (time.monotonic() > until or not running):
                     break
+                ready = self._wait(notes, at_most_s=_POLL_S if running else 0.0)
             self._record(partial(self._processes.report_ends, last=True))
         finally:
             os.close(end)
@@ -164,13 +167,13 @@ class Supervisor:
                 sys.stderr.write(sanitize_text(about))
             self.error = self.error or error
 
-    def _wait(self, *descriptors: Any) -> set[int]:
+    def _wait(self, *descriptors: Any, at_most_s: float = _POLL_S) -> set[int]:
         """Wait until something happens, at most for a moment; return the descriptors that are ready."""
         with selectors.DefaultSelector() as selector:
             for one in descriptors:
                 selector.register(one, selectors.EVENT_READ)
             self._processes.register(selector)
-            return {key.fd for key, _ in selector.select(_POLL_S)}
+            return {key.fd for key, _ in selector.select(at_most_s)}
 
     def _poll(self, notes: Any, ready: set[int]) -> None:
         """Handle the statements, traces, and ends of processes."""
