@@ -211,7 +211,9 @@ def read_pod(item: Mapping[str, Any]) -> Pod:
     waiting.sort(key=lambda one: not _FINAL.search(one.get("reason", "")))
     ended = [one["terminated"] for one in states[len(states) - len(status.get("containerStatuses") or ()) :]
              if "terminated" in one]  # fmt: skip
-    scheduled = {one["type"]: one for one in status.get("conditions") or ()}.get("PodScheduled", {})
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled", {})
+    whole = status if "reason" in status else conditions.get("DisruptionTarget", {})
     labels = metadata.get("labels") or {}
     pod = Pod(
         name=metadata["name"],
@@ -224,8 +226,8 @@ def read_pod(item: Mapping[str, Any]) -> Pod:
         waiting=_words_of(waiting),
         ended=_words_of(ended),
         unscheduled=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
-        reason=status.get("reason", ""),
-        message=status.get("message", ""),
+        reason=whole.get("reason", ""),
+        message=whole.get("message", ""),
         is_leaving="deletionTimestamp" in metadata,
         annotations=metadata.get("annotations") or {},
     )
@@ -261,7 +263,7 @@ def explain_end(pod: Pod | None, events: Mapping[str, str] | None = None) -> str
     if (cause := next((name for name in ("TaintManagerEviction", "Evicted") if name in known), "")) != "":
         return f"was ended by Kubernetes: {_join(cause, known[cause])}"
     if pod is None or pod.is_leaving:
-        return "was ended: somebody deleted its pod"
+        return "was ended: somebody deleted the pod"
     if pod.ended[0] == "OOMKilled":
         return "was killed by the kernel: out of memory"
     if pod.phase == "Succeeded":  # its first process ends so after its agent, which ends with the stream
@@ -272,16 +274,24 @@ def explain_end(pod: Pod | None, events: Mapping[str, str] | None = None) -> str
 
 
 @reading_answer()
-def read_events(items: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the messages of events by their reason, the latest one last."""
-    items = sorted(items, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
-    return {one.get("reason", ""): " ".join(str(one.get("message", "")).split()) for one in items}
+def read_events(items: list[dict[str, Any]], uid: str) -> dict[str, str]:
+    """Return the messages of events of the pod with this identity by their reason, the latest one last.
+
+    The taint manager's events have no identity; such ones belong to this pod if they came after its first own event.
+    """
+    messages, is_later = dict[str, str](), False
+    for one in sorted(items, key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or ""):
+        whose = one["involvedObject"].get("uid", "")
+        is_later = is_later or whose == uid
+        if whose == uid or (is_later and not whose):
+            messages[one.get("reason", "")] = " ".join(str(one.get("message", "")).split())
+    return messages
 
 
-def events_of(target: Target, uid: str) -> dict[str, str]:
-    """Return the events of the pod with this identity; none if they may not be read."""
+def events_of(target: Target, name: str, uid: str) -> dict[str, str]:
+    """Return the events of the pod with this name and identity; none if they may not be read."""
     with suppress(LabError):
-        return read_events(target.list("events", f"--field-selector=involvedObject.uid={uid}"))
+        return read_events(target.list("events", f"--field-selector=involvedObject.name={name}"), uid)
     return {}
 
 

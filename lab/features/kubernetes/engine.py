@@ -119,7 +119,9 @@ class KubernetesEngine(CommandEngine):
             items = target.list("pods", f"--field-selector=metadata.name={name}")
             pod = command.read_pod(items[0]) if items else None
             why = command.explain_end(pod)
-            return command.explain_end(pod, command.events_of(target, uid)) if why and not (pod and pod.reason) else why
+            if not why or (pod and pod.reason):
+                return why
+            return command.explain_end(pod, command.events_of(target, name, uid))
 
         why, end = None, time.monotonic() + _RETURN_S
         while why is None:
@@ -235,7 +237,7 @@ class KubernetesEngine(CommandEngine):
         """Return why a pod does not run yet, as the end of a sentence."""
         if pod.unscheduled:
             return f": {pod.unscheduled}"
-        events = command.events_of(target, pod.uid)
+        events = command.events_of(target, pod.name, pod.uid)
         return f": {list(events.values())[-1]}" if events else f": {pod.waiting[0] or pod.phase}"
 
     def last_line(self, text: str) -> str:

@@ -67,15 +67,24 @@ def test_a_pod_that_can_never_start_is_a_problem_with_what_to_do(name: str, why:
 
 
 def test_events_are_read_by_their_reason_with_the_latest_one_last():
-    events = read_events(ANSWERS["preempted-events"])
+    events = read_events(ANSWERS["preempted-events"], "u")
     assert [*events][-2:] == ["Preempted", "Killing"]
     assert explain_end(None, events) == golden(1)
-    assert "BackOff" in read_events(ANSWERS["pull-events"])
+    assert "BackOff" in read_events(ANSWERS["pull-events"], "u")
+
+
+def test_events_without_an_identity_belong_to_the_pod_that_had_the_name_then():
+    tainted = ANSWERS["tainted-events"]
+    assert explain_end(None, read_events(tainted, "u")) == golden(1)
+    later = [{**one, "lastTimestamp": "2026-11-28T20:00:00Z", "involvedObject": {"uid": "v"}} for one in tainted[:1]]
+    assert read_events([*tainted, *later], "v") == {"Scheduled": tainted[0]["message"]}
 
 
 def test_what_ended_a_pod_is_said_in_kubernetes_words():
     evicted = changed("running", phase="Failed", reason="Evicted", message="The node was low\non resource: memory.")
     assert explain_end(evicted) == golden(1)
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "evicting"}
+    assert explain_end(changed("running", conditions=[condition])) == golden(5)
     killed = {"name": "node", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
     assert explain_end(changed("running", phase="Failed", containerStatuses=[killed])) == golden(2)
     assert explain_end(None) == golden(3)
