@@ -25,7 +25,7 @@ import signal
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -119,52 +119,47 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         named = any("::" in word or word.endswith(".py") for word in config.args)
         chosen = named or config.option.keyword or config.getoption("lf", False)
         if not chosen:
-            left_out |= not_sampled(item for item in items if item not in left_out)
-            left_out |= on_another_engine(item for item in items if item not in left_out)
-            left_out |= in_other_half(item for item in items if item not in left_out)
+            left_out |= of_other_commits(item for item in items if item not in left_out)
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
 
 
-def not_sampled(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Return the cases of tests marked `sample` that another commit tries."""
-    cases = defaultdict[str, list[pytest.Item]](list)
-    for item in items:
-        if item.get_closest_marker("sample"):
-            cases[item.nodeid.partition("[")[0]].append(item)
-    left_out = set[pytest.Item]()
-    for name, ones in cases.items():
-        (number,) = next(mark.args for mark in ones[0].iter_markers("sample"))
-        left_out |= {*ones} - chosen_by_commit(name, ones, number)
-    return left_out
+def of_a_sample(item: pytest.Item) -> str:
+    """Return the name that cases of a test marked `sample` have in common."""
+    return item.nodeid.partition("[")[0] if item.get_closest_marker("sample") else ""
 
 
-def in_other_half(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Return the tests of files marked `half` that another commit tries."""
-    files = defaultdict[str, list[pytest.Item]](list)
-    for item in items:
-        if item.get_closest_marker("half"):
-            files[item.nodeid.partition("::")[0]].append(item)
-    left_out = set[pytest.Item]()
-    for name, ones in files.items():
-        left_out |= {*ones} - chosen_by_commit(name, ones, (len(ones) + 1) // 2)
-    return left_out
+def of_both_engines(item: pytest.Item) -> str:
+    """Return the name that a test of both engines has on each of them, but for what each engine promises."""
+    runs_on_both = tier_of(item.nodeid) in ("engines", "hostile") and not item.nodeid.startswith(ON_BOTH)
+    return ENGINE.sub("", item.nodeid) if runs_on_both else ""
 
 
-def chosen_by_commit(name: str, ones: Sequence[pytest.Item], number: int) -> set[pytest.Item]:
-    """Return so many of the tests that have a name in common; others with each commit."""
-    return {*Random(f"{os.environ[SAMPLED]} {name}").sample(ones, min(number, len(ones)))}
+def of_halves(item: pytest.Item) -> str:
+    """Return the file of a test that is marked `half`."""
+    return item.nodeid.partition("::")[0] if item.get_closest_marker("half") else ""
 
 
-def on_another_engine(items: Iterable[pytest.Item]) -> set[pytest.Item]:
-    """Return the tests of both engines on the one that another commit tries, but for what each engine promises."""
-    engines = defaultdict[str, list[pytest.Item]](list)
-    for item in items:
-        if tier_of(item.nodeid) in ("engines", "hostile") and not item.nodeid.startswith(ON_BOTH):
-            engines[ENGINE.sub("", item.nodeid)].append(item)
-    left_out = set[pytest.Item]()
-    for name, ones in engines.items():
-        left_out |= {*ones} - chosen_by_commit(name, ones, 1)
+RULES: tuple[tuple[Callable[[pytest.Item], str], Callable[[list[pytest.Item]], int]], ...] = (
+    (of_a_sample, lambda ones: int(next(ones[0].iter_markers("sample")).args[0])),
+    (of_both_engines, lambda ones: 1),
+    (of_halves, lambda ones: (len(ones) + 1) // 2),
+)
+"""What tests have in common, and how many of these run with one commit."""
+
+
+def of_other_commits(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Return the tests that by one of the rules another commit tries."""
+    left, left_out = [*items], set[pytest.Item]()
+    for common, number in RULES:
+        sets = defaultdict[str, list[pytest.Item]](list)
+        for item in left:
+            sets[common(item)].append(item)
+        for name, ones in sets.items():
+            if name:
+                chosen = Random(f"{os.environ[SAMPLED]} {name}").sample(ones, min(number(ones), len(ones)))
+                left_out |= {*ones} - {*chosen}
+        left = [item for item in left if item not in left_out]
     return left_out
 
 
