@@ -1,4 +1,4 @@
-"""Each kind of mutant really does what it says, on real ranks; and the diagnosis of 60 mutants with a fixed seed."""
+"""Each kind of mutant really does what it says, on real ranks; and the diagnosis of 30 mutants with a fixed seed."""
 
 from __future__ import annotations
 
@@ -278,12 +278,12 @@ def test_a_test_that_needs_its_port_for_itself_is_not_tried_twice_at_once(tmp_pa
 
 
 @pytest.mark.timeout(1800)
-def test_the_diagnosis_of_sixty_mutants_is_mostly_right() -> None:
-    score = mutants.run_score(60, 7, mutants.list_sources([]), 2)
+def test_the_diagnosis_of_thirty_mutants_is_mostly_right() -> None:
+    score = mutants.run_score(30, 7, mutants.list_sources([]), 2)
     figures = mutants.figures(score.marks)
-    assert figures["mutants"] == 60
+    assert figures["mutants"] == 30
     wrong = [(one.command, one.truth, one.answer) for one in score.marks if not one.right]
-    assert figures["kind"] >= 52, wrong
-    assert figures["rank"] >= 52, wrong
-    assert figures["line"] >= 48, wrong
-    assert figures["accused"] <= 3, wrong
+    assert figures["kind"] >= 26, wrong
+    assert figures["rank"] >= 26, wrong
+    assert figures["line"] >= 24, wrong
+    assert figures["accused"] <= 1, wrong
