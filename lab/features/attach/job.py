@@ -28,8 +28,9 @@ from lab.errors import LabError, UsageError
 from lab.features.dumps.dump import Dumps
 from lab.features.dumps.record import import_dumps
 from lab.features.recording.verb import name_of
+from lab.features.recording.world import read_text
 from lab.node.messages.agent import Stack, Started
-from lab.node.processes import read_stat
+from lab.node.processes import list_descendants, parent_of, read_stat, read_words
 from lab.node.statement import SOCKET_VARIABLE
 from lab.polling import map_parallel
 from lab.record.layout import EVENTS
@@ -53,21 +54,13 @@ class Unable(LabError):
     exit_code = 3
 
 
-class Process(NamedTuple):
-    """A process."""
-
-    pid: int
-    parent: int
-    state: str
-    """The kernel's letter; `T`: stopped by a signal."""
-    started: int
-    """When it started, in ticks since the machine started."""
-
-
 class Rank(NamedTuple):
     """A process that is a rank."""
 
-    process: Process
+    pid: int
+    parent: int
+    started: int
+    """In ticks since the machine started."""
     number: int | None
     """None: its environment does not tell."""
     size: int
@@ -79,23 +72,10 @@ class Rank(NamedTuple):
     children: tuple[int, ...] = ()
     """Processes that it started."""
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self.process.pid
-
-
-def read_process(pid: int) -> Process | None:
-    """Return a process; None if it has ended."""
-    words = read_stat(pid)
-    return Process(pid, int(words[1]), words[0].decode(), int(words[19])) if words else None
-
 
 def read_command(pid: int) -> list[str]:
     """Return the words of a process's command; an empty word if it has ended or has none."""
-    with suppress(OSError):
-        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).rstrip("\0").split("\0")
-    return [""]
+    return read_text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
 
 
 def find_worlds(pid: int) -> list[list[Rank]]:
@@ -105,66 +85,66 @@ def find_worlds(pid: int) -> list[list[Rank]]:
         UsageError: there is no such process.
         Unable: it belongs to another user.
     """
-    table = {one.pid: one for name in os.listdir("/proc") if name.isdecimal() and (one := read_process(int(name)))}
-    if pid not in table:
+    parents = {one: parent_of(one) for one in map(int, filter(str.isdecimal, os.listdir("/proc")))}
+    if pid not in parents:
         raise UsageError(f"there is no process {pid}", "`ps -ef` lists processes; name a rank or its launcher")
     if os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         raise Unable(f"process {pid} belongs to another user", f"sudo env PATH=$PATH lab attach {pid}")
-    related = {pid, *_ancestors(pid, table), *(one for one in table if pid in _ancestors(one, table))}
-    ranks = sorted(_find_ranks(table), key=lambda one: (one.number or 0, one.process.started))
+    related = {pid, *_ancestors(pid, parents), *list_descendants(pid)}
+    ranks = sorted(_find_ranks(parents), key=lambda one: (one.number or 0, one.started))
     worlds = group_pairs((rank.world, rank) for rank in ranks).values()
     return [world for world in worlds if related.intersection(one.pid for one in world)]
 
 
-def _ancestors(pid: int, table: Mapping[int, Process]) -> Iterator[int]:
-    while (process := table.get(pid)) is not None and process.parent:
-        yield (pid := process.parent)
+def _ancestors(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
+    while pid := parents.get(pid, 0):
+        yield pid
 
 
-def _find_ranks(table: Mapping[int, Process]) -> list[Rank]:
+def _find_ranks(parents: Mapping[int, int]) -> list[Rank]:
     """Return all ranks on this machine that this user may read, each once."""
-    known = {pid: rank for pid, process in table.items() if (rank := _read_rank(process)) is not None}
-    parents = {one.process.parent for one in known.values()}
+    known = {pid: rank for pid in parents if (rank := _read_rank(pid)) is not None}
+    launchers = {one.parent for one in known.values()}
     best: dict[tuple[object, ...], Rank] = {}
-    for pid, rank in sorted(known.items(), key=lambda item: (not item[1].is_joined, item[1].process.started)):
-        above = [known[one] for one in _ancestors(pid, table) if one in known]
-        if rank.number is None and not rank.is_joined and (pid in parents or not above):
+    for pid, rank in sorted(known.items(), key=lambda item: (not item[1].is_joined, item[1].started)):
+        above = [known[one] for one in _ancestors(pid, parents) if one in known]
+        if rank.number is None and not rank.is_joined and (pid in launchers or not above):
             continue  # a program with torch that started no rank, or the parent of ranks
         if any(one.is_joined and (rank.number is None or one.world == rank.world) for one in above):
             continue  # a child of a rank, such as a DataLoader worker
-        children = tuple(one.pid for one in table.values() if one.parent == pid)
+        children = tuple(one for one, parent in parents.items() if parent == pid)
         best.setdefault((rank.world, pid if rank.number is None else rank.number), rank._replace(children=children))
     return list(best.values())
 
 
-def _read_rank(process: Process) -> Rank | None:
+def _read_rank(pid: int) -> Rank | None:
     """Return a process as a rank if it may be one: a Python with torch, or with a rank in its environment."""
-    folder = f"/proc/{process.pid}"
+    folder, words = f"/proc/{pid}", read_stat(pid)
     try:
         if not os.path.basename(os.readlink(f"{folder}/exe")).startswith("python"):
             return None
-        pairs = os.fsdecode(Path(folder, "environ").read_bytes()).split("\0")
-        variables = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        names = next(
-            (pair for pair in _NUMBERS.items() if all(_NUMBER.fullmatch(variables.get(one, "")) for one in pair)), ()
-        )
-        if not names and b"/libtorch_cpu." not in Path(folder, "maps").read_bytes():
-            return None
-        threads = [Path(task, "comm").read_text(errors="replace") for task in Path(folder, "task").iterdir()]
+        threads = [read_text(f"{task}/comm") for task in Path(folder, "task").iterdir()]
         network = os.readlink(f"{folder}/ns/net")
     except OSError:  # it has ended, or belongs to another user
         return None
-    number, size = (int(variables[one]) for one in names) if names else (None, 0)
+    variables = dict(pair.split("=", 1) for pair in read_text(f"{folder}/environ").split("\0") if "=" in pair)
+    known = {name: int(text) for name, text in variables.items() if _NUMBER.fullmatch(text)}
+    number, size = next(
+        ((known[one], known[of]) for one, of in _NUMBERS.items() if {one, of} <= known.keys()), (None, 0)
+    )
+    if not words or (number is None and "/libtorch_cpu." not in read_text(f"{folder}/maps")):
+        return None
     meeting = [variables.get(name, "") for name in _MEETING]
     here = network if _LOOPBACK.match(meeting[0]) else ""  # such an address is another one in each container
-    world = (*meeting, here) if names and meeting[0] else (str(process.parent),)
-    return Rank(process, number, size or 0, world, any(map(_THREADS.match, threads)), variables)
+    world = (*meeting, here) if number is not None and meeting[0] else (words[1].decode(),)
+    is_joined = any(map(_THREADS.match, threads))
+    return Rank(pid, int(words[1]), int(words[19]), number, size, world, is_joined, variables)
 
 
 _ATTEMPTS = 3
 """A Python that runs may change a stack while it is read."""
 _ENDED = "no longer running"
-_DENIED = ("permission denied", "not permitted")
+_DENIED = re.compile("permission denied|not permitted", re.IGNORECASE)
 _SPAWN, _SERVER = "torch/multiprocessing/spawn.py", "torch/distributed/debug/_frontend.py"
 _LIBRARIES = ("-packages/", "/lib/python", "<frozen", "/labnode/")
 
@@ -178,8 +158,6 @@ class Sample(NamedTuple):
     """Everything that py-spy knows of the main thread; it changes if the thread moves on."""
     values: Mapping[str, int] = {}
     """`rank` and `world_size` as local variables have them, and the `port` of a debug server."""
-    state: str = ""
-    """The kernel's letter; `T`: stopped by a signal."""
     cpu_s: float = 0.0
     """CPU time of the main thread, to the nanosecond: a thread that is blocked all the time uses none."""
     error: str = ""
@@ -205,11 +183,6 @@ def read_samples(program: str, pids: Iterable[int], timeout_s: float) -> dict[in
     return dict(zip(pids, map_parallel(lambda pid: _read(program, pid, timeout_s), pids), strict=True))
 
 
-def is_denied(sample: Sample) -> bool:
-    """Return whether this user may not read the process."""
-    return any(one in sample.error.lower() for one in _DENIED)
-
-
 def _read(program: str, pid: int, timeout_s: float) -> Sample:
     words = [program, "dump", "--nonblocking", "--json", "--full-filenames", "--locals", "--pid", str(pid)]
     ended = None
@@ -221,17 +194,14 @@ def _read(program: str, pid: int, timeout_s: float) -> Sample:
         if not ended.returncode:
             return _sample(pid, json.loads(ended.stdout))
     error = ended.stderr.decode(errors="replace").partition("Stack backtrace")[0] if ended is not None else ""
-    return Sample(error=" ".join(error.split()) if read_process(pid) is not None else _ENDED)
+    return Sample(error=" ".join(error.split()) if read_stat(pid) else _ENDED)
 
 
 def _sample(pid: int, threads: list[Any]) -> Sample:
     main = next((one for one in threads if one["thread_name"] == "MainThread"), threads[0])
     text = "\n".join(map(_thread_text, sorted(threads, key=lambda one: one is main)))
-    process, cpu_s = read_process(pid), 0.0
-    with suppress(OSError):
-        cpu_s = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-    state = process.state if process is not None else ""
-    return Sample(text, json.dumps(main["frames"]), _values(main["frames"]), state, cpu_s)
+    used_ns = int(next(read_words(f"/proc/{pid}/schedstat"), ["0"])[0])
+    return Sample(text, json.dumps(main["frames"]), _values(main["frames"]), used_ns / 1e9)
 
 
 def _thread_text(thread: Any) -> str:
@@ -327,7 +297,7 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
     pids, began = [rank.pid for rank in ranks], time.monotonic()
     children = [pid for rank in ranks for pid in rank.children[:_MOST_CHILDREN]]
     first = last = read_samples(program, [*pids, *children], timeout_s)
-    if all(is_denied(first[pid]) for pid in pids):
+    if all(_DENIED.search(first[pid].error) for pid in pids):
         raise Unable(f"the system does not let this user read {_name_processes(pids)}", _PERMISSION)
     has_joined = any(rank.number is not None or rank.is_joined for rank in ranks)
     if not has_joined and not any(_JOB.search(first[pid].stack) for pid in pids):
@@ -335,7 +305,7 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
     if any("/labnode/node/rank/worker.py" in first[pid].stack for pid in pids):
         raise UsageError("the lab runs this job on a cluster and records it", "use `lab watch` or `lab explain`")
     record = _find_record(ranks)
-    port = next((port for pid in children if (port := first[pid].values.get("port"))), None)
+    port = next((port for pid in children if (port := first[pid].values.get("port"))), 0)
     if interval_s:
         time.sleep(max(0.0, began + interval_s - time.monotonic()))
         last = read_samples(program, pids, timeout_s)
@@ -343,13 +313,12 @@ def inspect_world(ranks: list[Rank], program: str, interval_s: float, timeout_s:
     numbers = _number(ranks, values) | (_ranks_of(record) if record is not None else {})
     with TemporaryDirectory(prefix="lab-attach-") as folder:
         calls = read_evidence(record) if record is not None else _read_dumps(port, timeout_s, Path(folder))
-        evidence = calls or Evidence(
-            facts=RunFacts(ranks=[]), record=Record(path=Path(f"/proc/{pids[0]}/cwd").resolve())
-        )
+        working = Path(f"/proc/{pids[0]}/cwd").resolve()
+        evidence = calls or Evidence(facts=RunFacts(ranks=[]), record=Record(path=working))
         states = [_inspect_rank(rank, numbers[rank.pid], evidence, first, last, interval_s) for rank in ranks]
         still = {one.rank for one in states if one.moved is False or (record is None and one.moved is None)}
         finding = _find_cause(evidence, still, interval_s) if calls and interval_s else None
-    parents = [rank.process.parent for rank in ranks]
+    parents = [rank.parent for rank in ranks]
     launcher = max(parents, key=parents.count) if len(ranks) > 1 else pids[0]
     size = max(rank.size or values[rank.pid].get("world_size", 0) for rank in ranks)
     how = "from PyTorch's flight recorder" if calls else "unknown; `lab record` starts a job so that they are known"
@@ -385,15 +354,14 @@ def _inspect_rank(
     folder = os.path.realpath(f"/proc/{pid}/cwd")
     text, name = name_own_files("\n".join([now.stack, *children]), folder), pid if number is None else number
     evidence.facts.add(Stack(name, time.time(), text=text))
-    facts = next(one for one in evidence.facts.ranks if one.rank == name)
-    location, is_stopped = evidence.stack_location(facts), now.state in ("T", "t")
+    facts = evidence.facts.rank(name)
+    location, is_stopped = evidence.stack_location(facts), read_stat(pid)[:1] in ([b"T"], [b"t"])
     lines = clip_stack(shorten_stack(text), _STACK_LINES)
     while len(lines) > 1 and lines[-1].startswith(_OUTER):
         lines.pop()
     used_s, where = now.cpu_s - before.cpu_s, render_stood(stood_of(evidence, facts))
-    where = (
-        f"{'stopped by a signal, ' * is_stopped}{where}{', using a CPU' * (used_s > COMPUTES_FROM * interval_s > 0)}"
-    )
+    uses_cpu = used_s > COMPUTES_FROM * interval_s > 0
+    where = f"{'stopped by a signal, ' * is_stopped}{where}{', using a CPU' * uses_cpu}"
     moved = True if before.trail != now.trail else False if interval_s and not used_s else None
     call, at = (location.call, location.at) if location is not None else ("", "")
     return RankState(pid, number, where, "" if is_stopped else call, at, moved, "\n".join(lines))
@@ -405,11 +373,8 @@ def _find_cause(evidence: Evidence, still: set[int | None], interval_s: float) -
     A record can be behind, so that a call in it has ended; dumps are not.
     """
     waits = find_waits(evidence)
-    if (
-        not waits
-        or not still.issuperset(waits)
-        or any(longest_wait_s(evidence, [one]) < interval_s for one in waits.values())
-    ):
+    is_short = any(longest_wait_s(evidence, [one]) < interval_s for one in waits.values())
+    if is_short or not waits or not still.issuperset(waits):
         return None
     causes = (one for one in find_causes(evidence) if "ends" in one.kind.properties)
     return next((one for one in causes if one.step), None)
@@ -435,19 +400,16 @@ def _ranks_of(record: Record) -> dict[int, int]:
     return {event.pid: event.rank for event in record.events() if isinstance(event, Started)}
 
 
-def _read_dumps(port: int | None, timeout_s: float, folder: Path) -> Evidence | None:
+def _read_dumps(port: int, timeout_s: float, folder: Path) -> Evidence | None:
     """Return the calls in flight recorder dumps of a debug server; None if it returns none.
 
     Args:
-        port: of the server; None: there is none.
+        port: of the server; 0: there is none.
         timeout_s: for its answer.
         folder: for the dumps and their record.
     """
     end, answer = time.monotonic() + timeout_s, bytearray()
-    with (
-        suppress(OSError, ValueError, LabError),
-        socket.create_connection(("localhost", port or 0), timeout_s) as server,
-    ):
+    with suppress(OSError, ValueError, LabError), socket.create_connection(("localhost", port), timeout_s) as server:
         server.sendall(b"GET /fr_trace_json HTTP/1.0\r\n\r\n")  # its answer has no parts, and ends the connection
         while (piece := server.recv(_PIECE_BYTES)) and len(answer) < _MOST_BYTES and time.monotonic() < end:
             answer += piece
