@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -106,18 +105,9 @@ def _stand_in(child: int, report: int) -> NoReturn:
             if os.WIFEXITED(status):
                 os._exit(os.WEXITSTATUS(status))
             if os.WIFSIGNALED(status):
-                _end_by(os.WTERMSIG(status))
+                processes.end_by_signal(os.WTERMSIG(status))
 
 
 def _write_status(report: int, number: int) -> None:
     with suppress(OSError):  # the agent has gone
         os.write(report, number.to_bytes(4, sys.byteorder, signed=True))
-
-
-def _end_by(number: int) -> NoReturn:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if number != signal.SIGKILL:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)

@@ -12,6 +12,7 @@ import termios
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -72,6 +73,16 @@ def die_with_parent(parent: int) -> None:
     signal_on_parent_death(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def end_by_signal(number: int) -> NoReturn:
+    """End this process by a signal, without a core dump of its own."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)
 
 
 def signal_on_parent_death(number: int) -> None:

@@ -39,20 +39,16 @@ def install_package() -> Path:
     import compileall
     import tempfile
 
-    from lab.engine.payload import node_files
+    from lab.engine.payload import node_files, write_node_files
     from lab.node.contents import new_digest
     from lab.node.recorder.build import cache_folder
 
-    files = node_files()
-    name: str = new_digest(repr(sorted(files.items())).encode()).hexdigest()
+    name: str = new_digest(repr(sorted(node_files().items())).encode()).hexdigest()
     folder = Path(cache_folder()).parent / "recorded" / name
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as made:
-            for path, content in files.items():
-                target = Path(made, "package", path)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
+            write_node_files(Path(made, "package"))
             compileall.compile_dir(Path(made, "package"), ddir=str(folder), quiet=2)  # processes may write no bytecode
             try:
                 Path(made, "package").rename(folder)

@@ -12,7 +12,6 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,8 +105,7 @@ class SessionSupervisor(Supervisor):
     """The worlds of the tests of one pytest process."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__([], "pytest", Path(settings.runs), lambda _: None, stall_s=settings.stall_s)
-        self._folder = Path(settings.folder)
+        super().__init__("pytest", Path(settings.runs), Path(settings.folder), settings.stall_s, lambda _: None)
         self._settings = settings
         self._test: _Test | None = None
         self._kept = set[World]()
@@ -201,7 +199,7 @@ class SessionSupervisor(Supervisor):
             world.name = self._name  # processes of a pool work for one test after the other
             test.cpu_s = None
 
-    def _judge_early(self, ended: Sequence[World]) -> None:
+    def _judge_early(self) -> None:
         """Judge no world before its test has failed."""
 
     # -- verdicts
@@ -240,25 +238,15 @@ class SessionSupervisor(Supervisor):
         """Return the verdict on a world of a failed test; None if its ranks still work."""
         if world.world_size == 1 and any(one.pid == self._settings.pid for one in world.members.values()):
             return None  # the test itself shows how it failed
-        if world.was_stopped:
+        if world.stopped_at:
             test.note = "its ranks were ended in an earlier test, which stood still"
             return None
         if not self._running(world):
             return world.conclude()
-        ended, others = self._split_ranks(world, test)
+        ended, others = self._split_ranks(world, test.began_unix)
         if others and world.waits:
             return world.examine(others, time.monotonic() - world.progressed, ended, idle=True)
         return world.judge_now(ended) if ended else None
-
-    def _split_ranks(self, world: World, test: _Test) -> tuple[list[Exited], dict[int, JoinedProcess]]:
-        """Return the errors of ranks whose processes live on (pytest itself, and those of a pool), and the others."""
-        ended, others = list[Exited](), dict[int, JoinedProcess]()
-        for rank, process in self._running(world).items():
-            if process.raised is not None and process.raised.time >= test.began_unix:
-                ended.append(world.shorten(process.describe_exit(process.raised.time, 1, 0)._replace(rank=rank)))
-            else:
-                others[rank] = process
-        return ended, others
 
     # -- tests that stand still
 
@@ -272,9 +260,7 @@ class SessionSupervisor(Supervisor):
         if test.stalled is not None:
             self._end_test(test, now - test.stalled)
             return
-        late = [one for one in self.worlds if one.is_running and now - max(one.progressed, test.began) >= limit]
-        still = [one for one in late if one.world_size > 1 and one not in test.shown]
-        still = [one for one in still if self._stands_still(one, test, now)]
+        still = [one for one in self.worlds if one.is_running and self._stands_still(one, test, now)]
         for world in still:
             self._examine(world, test, limit)
         if not still and now - test.progressed >= limit and not self._is_computing(test, now):
@@ -282,20 +268,21 @@ class SessionSupervisor(Supervisor):
 
     def _examine(self, world: World, test: _Test, silent_s: float) -> None:
         """Judge the ranks of a world where they are now, and begin to end the test."""
-        running = self._running(world)
-        ended, others = self._split_ranks(world, test)
+        ended, others = self._split_ranks(world, test.began_unix)
         if (result := world.examine(others, silent_s, ended, idle=True)) is not None:
             test.shown[world], test.stalled = result, time.monotonic()
-            test.spared |= {one.pid for rank, one in running.items() if rank not in others or waits_for_task(one)}
+            running = self._running(world).items()
+            test.spared |= {one.pid for rank, one in running if rank not in others or waits_for_task(one)}
 
     def _stands_still(self, world: World, test: _Test, now: float) -> bool:
         """Return whether the ranks of a world keep the test from going on."""
-        if world not in test.active or world.was_stopped:
+        limit, silent_s = self._stall_s, now - max(world.progressed, test.began)
+        is_known = world.world_size == 1 or world in test.shown or world.stopped_at
+        if silent_s < limit or is_known or world not in test.active:
             return False
-        limit = self._stall_s
         if world.waits or now - test.progressed < limit or self._is_computing(test, now):
             return world.waits
-        return now - max(world.progressed, test.began) >= PATIENCE * limit or self._is_idle()
+        return silent_s >= PATIENCE * limit or self._is_idle()
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
@@ -332,13 +319,9 @@ class SessionSupervisor(Supervisor):
         while test.steps < len(steps) and after_s >= steps[test.steps][0]:
             _, whom, number = steps[test.steps]
             test.steps += 1
-            targets = {"pytest": [self._settings.pid], "started": self._started(test) if whom == "started" else []}
             for world in own if whom == "ranks" else ():
-                world.was_stopped = True
-                for process in self._others(world):
-                    if process.pid not in test.spared:
-                        process.stopped = True
-                        targets.setdefault(whom, []).append(process.pid)
+                world.stop((one for one in self._others(world) if one.pid not in test.spared), number)
+            targets = {"pytest": [self._settings.pid], "started": self._started(test) if whom == "started" else []}
             for pid in targets.get(whom, ()):
                 with suppress(OSError):
                     os.kill(pid, number)

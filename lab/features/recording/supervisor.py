@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import selectors
 import signal
@@ -19,6 +18,7 @@ from lab.errors import LabError, RecordError
 from lab.node.joined_processes import JoinedProcesses
 from lab.node.messages.agent import MOST_OF_A_WORKER, Exited, Joined, Leaving, Note, Trace
 from lab.node.messages.wire import Sender
+from lab.node.processes import die_with_parent
 from lab.node.rank_process import JoinedProcess
 from lab.node.statement import bind_notes, receive_statements
 
@@ -32,20 +32,11 @@ _FROM_TERMINAL = 128
 _POLL_S = 0.1
 _LAST_S = 1.0
 """Time for ranks to end after the command, as those that mpiexec kills do."""
-_PR_SET_PDEATHSIG = 1
+_KILLED_AFTER_S = 2.0
 _MOST_OPEN = 16
 """Worlds that are not judged although all their processes ended; the oldest is judged before the command ends."""
 _ABSENT, _REFUSED = 127, 126
 """Exit codes of commands that do not exist, and of others that cannot start, as in shells."""
-
-
-class CommandFailed(LabError):
-    """The command cannot start."""
-
-    def __init__(self, word: str, error: OSError) -> None:
-        hint = f"`lab record -- torchrun {word}`, or `lab record -- python {word}`" if word.endswith(".py") else ""
-        super().__init__(f"cannot start {word}: {error.strerror}", hint)
-        self.exit_code = _ABSENT if isinstance(error, FileNotFoundError) else _REFUSED
 
 
 class _Messages(Sender):
@@ -64,38 +55,38 @@ class Supervisor:
     """The command and its worlds.
 
     Args:
-        words: the command.
         name: name of its runs.
         runs: folder of all runs.
-        report: called with the result of each world that stands still.
+        folder: folder of the user's scripts.
         stall_s: seconds without progress after which waiting ranks are diagnosed; 0: never.
+        report: called with the result of each world that stands still.
         stops: whether such ranks are ended.
-        values: limit of recorded elements for each side of a call; None: the default.
     """
 
     def __init__(
-        self, words: Sequence[str], name: str, runs: Path, report: Callable[[Result], None], *, stall_s: float,
-        stops: bool = False, values: int | None = None,
+        self, name: str, runs: Path, folder: Path, stall_s: float,
+        report: Callable[[Result], None], *, stops: bool = False,
     ) -> None:  # fmt: skip
         self.worlds: list[World] = []
         self.has_other = False
         """Whether a process below the command recorded worlds itself."""
         self.error: RecordError | None = None
         """Why recording ended before the command."""
-        self._words = words
-        self._name = name
-        self._runs, self._report = runs, report
-        self._stall_s, self._stops, self._values = stall_s, stops, values
-        self._folder = Path.cwd()
+        self._name, self._runs, self._folder = name, runs, folder
+        self._stall_s, self._report, self._stops = stall_s, report, stops
         self._by_number: dict[int, tuple[World, int]] = {}
         """World and rank of each process."""
         self._processes = JoinedProcesses(_Messages(self._handle), lambda *facts: facts[-1])  # all they send counts
 
-    def run(self) -> int:
+    def run(self, words: Sequence[str], values: int | None) -> int:
         """Run the command to its end; return its exit code, or the negative number of the signal that ended it.
 
+        Args:
+            words: the command.
+            values: limit of recorded elements for each side of a call; None: the default.
+
         Raises:
-            CommandFailed: it cannot start.
+            LabError: it cannot start.
         """
         from lab.features.recording.environment import install_package, recorded_environment, socket_path
 
@@ -107,8 +98,8 @@ class Supervisor:
             kept = os.open(path, os.O_PATH)  # the socket has no name, so that nothing is left if this process is killed
             path.unlink()
             socket = Path(f"/proc/{os.getpid()}/fd/{kept}")
-            environment = recorded_environment(package, self._folder, self._values, socket)
-            command = self._start(environment, before)
+            environment = recorded_environment(package, self._folder, values, socket)
+            command = self._start(words, environment, before)
             with notes:
                 self._serve(command, notes)
             return command.wait()
@@ -118,20 +109,21 @@ class Supervisor:
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _start(self, environment: Any, mask: Iterable[int]) -> subprocess.Popen[bytes]:
-        libc, parent = ctypes.CDLL(None), os.getpid()
+    def _start(self, words: Sequence[str], environment: Any, mask: Iterable[int]) -> subprocess.Popen[bytes]:
+        parent = os.getpid()
 
         def prepare() -> None:
             """End the command if this process is killed, as if the command itself had been."""
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os.kill(os.getpid(), signal.SIGKILL)
+            die_with_parent(parent)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
         try:
-            return subprocess.Popen(self._words, env=environment, close_fds=False, preexec_fn=prepare)  # noqa: PLW1509
+            return subprocess.Popen(words, env=environment, close_fds=False, preexec_fn=prepare)  # noqa: PLW1509
         except OSError as error:
-            raise CommandFailed(self._words[0], error) from error
+            hint = "`lab record -- torchrun {0}`, or `lab record -- python {0}`" if words[0].endswith(".py") else ""
+            failure = LabError(f"cannot start {words[0]}: {error.strerror}", hint.format(words[0]))
+            failure.exit_code = _ABSENT if isinstance(error, FileNotFoundError) else _REFUSED
+            raise failure from error
 
     def _serve(self, command: subprocess.Popen[bytes], notes: Any) -> None:
         end = os.pidfd_open(command.pid)
@@ -183,11 +175,11 @@ class Supervisor:
         for process in self._processes:
             self._processes.send_trace(process)
         self._processes.report_ends()
-        self._judge_early([one for one in self.worlds if one.is_over and one.result is None])
+        self._judge_early()
 
-    def _judge_early(self, ended: Sequence[World]) -> None:
+    def _judge_early(self) -> None:
         """Judge the oldest of many ended worlds, but few: meanwhile a short-lived process could be missed."""
-        for world in ended[:-_MOST_OPEN]:
+        for world in [one for one in self.worlds if one.result is None and not one.is_running][:-_MOST_OPEN]:
             world.conclude()
 
     def _read_statements(self, notes: Any) -> None:
@@ -213,14 +205,13 @@ class Supervisor:
 
                 world = World(self._runs, self._name, self._folder, message)
                 self.worlds.append(world)
-                self._judge_early([one for one in self.worlds if one.result is None and not one.is_running])
             self._by_number[message.rank] = world, message.claimed_rank
             return
         world, rank = self._by_number[message.rank]
         if isinstance(message, Trace):
             world.add_trace(rank, message.data)
         elif isinstance(message, Note):
-            world.add_note(message._replace(rank=rank))
+            world.add_fact(message._replace(rank=rank))
         elif isinstance(message, Exited):
             world.add_exit(message._replace(rank=rank))
 
@@ -228,17 +219,25 @@ class Supervisor:
 
     def _watch_stalls(self) -> None:
         for world in self.worlds:
-            if world.was_stopped and world.is_running:
-                world.stop(self._running(world).values())
+            if world.stopped_at:
+                if time.monotonic() - world.stopped_at > _KILLED_AFTER_S:
+                    world.stop(self._running(world).values(), signal.SIGKILL)
             elif self._stall_s and world.is_due(self._stall_s, partial(self._running, world)):
-                running = self._running(world)
-                raised = {rank: one for rank, one in running.items() if world.failed_last(one)}
-                parts = [one.describe_exit(time.time(), 1, 0)._replace(rank=rank) for rank, one in raised.items()]
-                waiting = {rank: one for rank, one in running.items() if rank not in raised}
-                if (stalled := world.examine(waiting, self._stall_s, parts)) is not None:
+                failed, waiting = self._split_ranks(world, world.progressed_at)
+                if (stalled := world.examine(waiting, self._stall_s, failed)) is not None:
                     self._report(stalled)
                     if self._stops and not world.is_patient:
-                        world.stop(self._running(world).values())
+                        world.stop(self._running(world).values(), signal.SIGTERM)
+
+    def _split_ranks(self, world: World, since: float) -> tuple[list[Exited], dict[int, JoinedProcess]]:
+        """Return errors that processes have had since a Unix time and outlive, as those of a pool, and the others."""
+        failed, others = list[Exited](), dict[int, JoinedProcess]()
+        for rank, process in self._running(world).items():
+            if process.raised is not None and process.raised.time >= since:
+                failed.append(process.describe_exit(process.raised.time, 1, 0)._replace(rank=rank))
+            else:
+                others[rank] = process
+        return failed, others
 
     def _running(self, world: World) -> dict[int, JoinedProcess]:
         """Return the running processes of a world, by rank."""

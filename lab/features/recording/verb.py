@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
 import time
 from pathlib import Path
@@ -66,17 +65,19 @@ def run(arguments: argparse.Namespace) -> int:
         how = "" if stops else " (the command goes on; --on-stall stop ends it)"
         _print(result, f"lab record: at {time.strftime('%H:%M:%S')}, a world stands still{how}\n")
 
-    how = {"stall_s": arguments.stall, "stops": stops, "values": arguments.trace_values}
-    supervisor = Supervisor(arguments.rest, name_of(arguments.rest), runs, report, **how)
-    code = supervisor.run()
+    supervisor = Supervisor(name_of(arguments.rest), runs, Path.cwd(), arguments.stall, report, stops=stops)
+    code = supervisor.run(arguments.rest, arguments.trace_values)
     results = supervisor.conclude()
     others_report = supervisor.has_other or supervisor.error  # such as `pytest --lab`, of what it recorded
     if results or not others_report:
         _print_verdicts(results, reported)
-    if any(world.was_stopped for world in supervisor.worlds):
+    if any(world.stopped_at for world in supervisor.worlds):
         return _HUNG
     if code < 0:  # end as the command did
-        _end_by_signal(-code)
+        from lab.node.processes import end_by_signal
+
+        sys.stderr.flush()
+        end_by_signal(-code)
     return code
 
 
@@ -113,18 +114,6 @@ def _print(result: Result, head: str = "", *, brief: bool = False) -> None:
     text = "\n".join([lines[0], lines[-1]] if brief else lines)
     sys.stderr.write(f"{head}{text}\n")
     sys.stderr.flush()
-
-
-def _end_by_signal(number: int) -> None:
-    """End this process by a signal, without a core dump of its own."""
-    import resource
-
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if number != signal.SIGKILL:
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 def failed_test_text(result: Result) -> str:

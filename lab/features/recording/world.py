@@ -24,7 +24,7 @@ from lab.node.rank_process import JoinedProcess
 from lab.node.statement import STACK_SIGNAL
 from lab.record.events import Clock, Event, NodeLost, Over, TimedOut
 from lab.record.layout import MOST_RANKS, PLAN, TRACE, rank_trace
-from lab.record.record_files import MOST_LINES_BYTES, open_file, read_lines, shows_progress
+from lab.record.record_files import MOST_LINES_BYTES, open_file, shows_progress
 from lab.record.write import RecordWriter
 from lab.words import format_count, format_duration, name_ranks
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _ENDED_BY_OTHERS = ("SIGTERM", "SIGKILL", "SIGINT", "SIGHUP")
 """Signals by which launchers, test suites, and users end ranks."""
-_GROUP = b'{"k":"group"', b'{"k":"cut"'
+_GROUP = re.compile(rb'^\{"k":"(?:group|cut)"', re.MULTILINE)
 _XDIST = "exec(eval(sys.stdin.readline()))"
 """In command lines of pytest-xdist's workers, of which each runs tests of its own."""
 _LINE = re.compile(r":\d+")
@@ -46,7 +46,6 @@ _WAITS_FOR_TASK = re.compile(
 )
 """The innermost lines of a stack."""
 _STACK_WAIT_S = 0.3
-_KILLED_AFTER_S = 2.0
 _PIECE_BYTES = 1 << 20
 _CLOCK_ERROR_S = 0.1
 """Most difference of the clocks of machines in a cluster; NTP keeps them within some milliseconds."""
@@ -73,8 +72,8 @@ class World:
         self.members: dict[int, Joined] = {}
         """By rank."""
         self.result: Result | None = None
-        self.was_stopped = False
-        """Whether its ranks were ended because they waited too long."""
+        self.stopped_at = 0.0
+        """When its ranks were first ended because they waited too long."""
         self.progressed = time.monotonic()
         """When a call of a rank last began or ended, or a rank joined or ended."""
         self._folder = folder
@@ -85,9 +84,10 @@ class World:
         """The facts of a standstill that has not ended."""
         self._lost, self._parts = list[NodeLost](), list[Path]()
         """Of an imported job: machines whose records have no end, and all records."""
+        self._have_met = False
+        """Whether all ranks have met: a rank's trace then has a line about a group."""
         self._absent_at = ""
         """Line of the only rank that did not come."""
-        self._killed_at = 0.0
         self._examined = 0.0
         self.is_patient = False
         """Whether a rank computed when the world was examined, which may take longer."""
@@ -111,7 +111,7 @@ class World:
         """Add a rank."""
         rank = joined.claimed_rank
         self.members[rank], self.meeting = joined, self.meeting or joined.meeting
-        self._fact(Started(rank, joined.time, joined.node, pid=joined.pid))
+        self.add_fact(Started(rank, joined.time, joined.node, pid=joined.pid))
         numbers = defaultdict[str, Iterator[int]](count)
         nodes = {one: self.members[one].node for one in sorted(self.members)}
         workers = list[dict[str, object]]()
@@ -125,12 +125,9 @@ class World:
     def add_trace(self, rank: int, lines: bytes) -> None:
         """Add lines of a rank's recorder."""
         self.writer.trace(rank, lines)
+        self._have_met = self._have_met or bool(_GROUP.search(lines))
         if shows_progress(lines):
             self._note_progress()
-
-    def add_note(self, note: Note) -> None:
-        """Add a value that a rank noted."""
-        self._fact(note)
 
     def add_exit(self, exited: Exited) -> None:
         """Add the end of a rank."""
@@ -154,15 +151,11 @@ class World:
         """Whether a rank is running."""
         return self.members.keys() > self._exits.keys()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether all ranks came and ended."""
-        return len(self.members) == self.world_size and not self.is_running
-
     def _note_progress(self) -> None:
         self.progressed, self._stall, self._cpu, self.is_patient = time.monotonic(), [], None, False
 
-    def _fact(self, event: Event) -> None:
+    def add_fact(self, event: Event) -> None:
+        """Add a fact, such as a value that a rank noted."""
         self._facts.add(event)
         self.writer.event(event)
 
@@ -183,10 +176,10 @@ class World:
             self._cpu = now, {rank: _cpu_time(one) for rank, one in processes().items()}
         return silent_s >= limit_s * (PATIENCE if self._stall else 1)
 
-    def failed_last(self, process: JoinedProcess) -> bool:
-        """Return whether the last that is known of a process is an error, which the pool that it belongs to caught."""
-        since = time.time() - (time.monotonic() - self.progressed) - _STACK_WAIT_S
-        return process.raised is not None and process.raised.time >= since
+    @property
+    def progressed_at(self) -> float:
+        """The Unix time of the last progress, or a moment before."""
+        return time.time() - (time.monotonic() - self.progressed) - _STACK_WAIT_S
 
     def examine(
         self, processes: Mapping[int, JoinedProcess], limit_s: float, others: Iterable[Exited] = (), idle: bool = False
@@ -225,44 +218,35 @@ class World:
         ]
         halted = (rank for rank, process in processes.items() if read_stat(process.pid)[:1] == [b"T"])
         self._stall += [*(Halted(rank, now, signal="SIGSTOP") for rank in halted), TimedOut(now, limit_s)]
-        self._absent_at = "" if self._have_met() else self._locate_absent()
+        self._absent_at = "" if self._have_met else self._locate_absent()
         evidence = self._evidence([*self._exits.values(), *self._stall])
         is_idle = self.world_size > 1 and not self._exits and all(load <= IDLE_TO for load in loads.values())
         idle = idle or (is_idle and _is_inside(evidence))
         if not idle and len(self.members) == self.world_size and not evidence.is_in_call:
             self._stall = []
             return None
-        self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._have_met() else [])]
+        self._computing = [*find_working(evidence, Standing.of(evidence).absent if self._have_met else [])]
         self.is_patient = patient and bool(self._computing)
         return self._judged(evidence, self._judge_stall(evidence))
 
     @property
     def waits(self) -> bool:
         """Whether a running rank waits for others: in a call, or for a rank that did not come."""
-        is_meeting = len(self.members) < self.world_size and not self._have_met()
+        is_meeting = len(self.members) < self.world_size and not self._have_met
         return self.is_running and (is_meeting or self._evidence(()).is_in_call)
 
-    def judge_now(self, others: Iterable[Event]) -> Result:
+    def judge_now(self, others: Iterable[Exited]) -> Result:
         """Return the verdict on ranks whose processes still run; see `examine`."""
-        from lab.diagnosis.errors import lost_a_peer
         from lab.diagnosis.judge import judge_evidence
 
         over = Over(time.time(), duration_s=time.time() - self.began)
-        evidence = self._evidence([*others, *self._exits.values(), over])
-        judgement = self._without_strangers(judge_evidence(evidence))
-        culprit = judgement.culprit.rank if judgement.culprit is not None else None
-        if culprit is not None and lost_a_peer(evidence.facts.rank(culprit)):  # the one that it lost still runs
-            judgement = replace(judgement, culprit=None)
-        return self._judged(evidence, judgement)
+        evidence = self._evidence([*map(self.shorten, others), *self._exits.values(), over])
+        return self._judged(evidence, self._without_strangers(judge_evidence(evidence), evidence, others_run=True))
 
-    def stop(self, processes: Iterable[JoinedProcess]) -> None:
-        """End the ranks: first as launchers do, then by force; call it again until they have ended."""
-        now, number = time.monotonic(), 0
-        if not self._killed_at:
-            self.was_stopped, self._killed_at, number = True, now, signal.SIGTERM
-        elif now - self._killed_at > _KILLED_AFTER_S:
-            number = signal.SIGKILL
-        for process in processes if number else ():
+    def stop(self, processes: Iterable[JoinedProcess], number: int) -> None:
+        """End ranks by a signal."""
+        self.stopped_at = self.stopped_at or time.monotonic()
+        for process in processes:
             process.stopped = True
             with suppress(OSError):
                 signal.pidfd_send_signal(process.pidfd, number)
@@ -270,12 +254,12 @@ class World:
     def _judge_stall(self, evidence: Evidence) -> Judgement:
         limit = format_duration(next(one.timeout_s or 0.0 for one in self._stall if isinstance(one, TimedOut)))
         after = f"no call of {format_count(len(self.members), 'rank')} began or ended for {limit}"
-        if not self._have_met():
+        if not self._have_met:
             return self._judge_absence("hung", f"{after}: ")
         from lab.diagnosis.judge import judge_evidence
 
         if any(rank.failed for rank in evidence.facts.ranks):
-            failure = self._without_strangers(judge_evidence(evidence))
+            failure = self._without_strangers(judge_evidence(evidence), evidence)
             return replace(failure, verdict="hung", reason=f"{after}: {failure.reason}")
         after += f" while {name_ranks(self._computing)} computed" if self._computing else ""
         judgement = self._judge_hang(evidence, after)
@@ -290,7 +274,7 @@ class World:
             lines = {rank: evidence.last_line(rank) for rank in self.members}
             last = (f"the last call of rank {rank} was at {line}" for rank, line in sorted(lines.items()) if line)
             judgement = _judgement("hung", "; ".join((after, *last)))
-        return self._without_strangers(judgement)
+        return self._without_strangers(judgement, evidence)
 
     def _judge_absence(self, verdict: Verdict, before: str) -> Judgement:
         """Return that ranks never came to init_process_group; a single one is the culprit."""
@@ -325,15 +309,17 @@ class World:
             return location.at if location is not None and location.own else ""
         return ""
 
-    def _without_strangers(self, judgement: Judgement) -> Judgement:
-        """Return the judgement without a culprit that is not on record, such as a rank on another machine."""
-        if len(self.members) == self.world_size:
-            return judgement
+    def _without_strangers(self, judgement: Judgement, evidence: Evidence, *, others_run: bool = False) -> Judgement:
+        """Return the judgement without a culprit that is not on record, or lost a peer that is not, or still runs."""
         from lab.diagnosis.errors import lost_a_peer
 
-        culprit = judgement.culprit if judgement.culprit and judgement.culprit.rank in self.members else None
-        if culprit is not None and culprit.rank is not None and lost_a_peer(self._facts.rank(culprit.rank)):
-            culprit = None  # the one that it lost may be such a rank
+        culprit, is_whole = judgement.culprit, len(self.members) == self.world_size
+        if culprit is None or culprit.rank not in self.members:
+            culprit = culprit if is_whole else None
+        elif (others_run or not is_whole) and lost_a_peer(evidence.ranks[culprit.rank]):
+            culprit = None
+        if is_whole:
+            return replace(judgement, culprit=culprit)
         recorded = f"only {name_ranks(self.members)} of {self.world_size} ranks are on record"
         return replace(judgement, reason=f"{judgement.reason}; {recorded}", culprit=culprit)
 
@@ -344,7 +330,7 @@ class World:
         from lab.run.outcome import copy_sources
 
         for event in self._last_events():
-            self._fact(event)
+            self.add_fact(event)
         evidence = self._evidence(())
         result = self._judged(evidence, self._judge(evidence))
         copy_sources(self._facts, self.writer, self._folder, None)
@@ -373,7 +359,7 @@ class World:
         ends = [exited.time for exited in self._exits.values()] + [one.time for one in self._lost]
         ended = max(ends, default=time.time())
         lost = (one._replace(time=ended) for one in self._lost)  # nobody knows when before that
-        began = self._stall[0].time if self._stall else 0.0
+        began = self._stall[-1].time if self._stall else 0.0
         early, late = ([one for one in exits if (one.time < began) is before] for before in (True, False))
         return [*early, *self._stall, *late, *lost, Over(time.time(), duration_s=max(0.0, ended - self.began))]
 
@@ -390,7 +376,7 @@ class World:
             reason = f"{name_ranks(left)} still ran when the command ended, {after} after the first rank joined"
             return _judgement("error", reason)
         waited_only = all(rank.stopped or lost_a_peer(rank) for rank in facts.ranks if rank.stopped or rank.failed)
-        if not self._have_met() and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
+        if not self._have_met and waited_only and any(rank.stopped or rank.failed for rank in facts.ranks):
             return self._judge_absence("failed", "")
         ended_by_others = [rank.rank for rank in facts.ranks if rank.stopped]
         if ended_by_others and not any(rank.failed for rank in facts.ranks):
@@ -398,7 +384,7 @@ class World:
                 return self._judge_hang(evidence, f"another process ended {name_ranks(ended_by_others)} after {after}")
             reason = f"another process ended {name_ranks(ended_by_others)} between calls, after {after}"
             return _judgement("passed", reason)
-        return self._without_strangers(judge_evidence(evidence))
+        return self._without_strangers(judge_evidence(evidence), evidence)
 
     def _evidence(self, events: Iterable[Event]) -> Evidence:
         """Return what is known with these events, which are not in the record yet."""
@@ -424,14 +410,6 @@ class World:
         ranks = tuple(rank_result(rank, self.writer) for rank in evidence.facts.ranks)
         known = {**describe_judgement(judgement, evidence.facts), "exit_code": EXIT_CODES[judgement.verdict]}
         return Result(**known, scenario=self.name, run=self.writer.run, path=self.writer.path, ranks=ranks)
-
-    def _have_met(self) -> bool:
-        """Return whether all ranks have met: a rank's trace then has a line about a group."""
-        for name in map(rank_trace, self.members):
-            with suppress(OSError), open_file(self.writer.path, f"{TRACE}/{name}") as file:
-                if any(line.startswith(_GROUP) for line in read_lines(file)):
-                    return True
-        return False
 
 
 class _ImportedWorld(World):
@@ -465,20 +443,21 @@ class _ImportedWorld(World):
     def add_part(self, part: Record, ranks: Mapping[int, Joined]) -> None:
         """Add the record of a machine, with its ranks."""
         self._parts.append(part.path)
+        stall = self._stall
         for rank, joined in ranks.items():
             if rank not in self.members:
                 self.add(joined)
             with suppress(OSError), open_file(part.path, f"{TRACE}/{rank_trace(rank)}", MOST_LINES_BYTES) as trace:
-                for data in iter(partial(trace.read, _PIECE_BYTES), b""):
-                    self.writer.trace(rank, data)
+                for lines in iter(partial(trace.readlines, _PIECE_BYTES), []):
+                    self.add_trace(rank, b"".join(lines))
         node = next(iter(ranks.values())).node
-        self._fact(Clock(time=self.began, node=node, error_s=_CLOCK_ERROR_S))
-        events, stall = [*part.events()], self._stall
+        self.add_fact(Clock(time=self.began, node=node, error_s=_CLOCK_ERROR_S))
+        events = [*part.events()]
         for event in events:
             if isinstance(event, Exited) and event.rank in ranks:
                 self.add_exit(event._replace(node=node))
             elif isinstance(event, Note) and event.rank in ranks:
-                self.add_note(event._replace(node=node))
+                self.add_fact(event._replace(node=node))
             elif isinstance(event, (Stack, Halted)) and event.rank in ranks:
                 stall = [event._replace(node=node), *stall]
             elif isinstance(event, TimedOut) and not any(isinstance(one, TimedOut) for one in stall):
@@ -499,13 +478,12 @@ def import_worlds(folder: Path, runs: Path, name: str) -> list[Result]:
     worlds = list[_ImportedWorld]()
     with ExitStack() as undo:
         for part in sorted((Record(path=path.parent) for path in folder.rglob(PLAN)), key=Record.began):
-            known, above = part.json(PLAN) or {}, part.path.relative_to(folder).parts[:-1]
+            known, node = part.json(PLAN) or {}, part.path.relative_to(folder).parent.name
             size, meeting = known.get("world_size"), str(known.get("meeting", ""))
             size = size if isinstance(size, int) and size <= MOST_RANKS and not known.get("engine") else 0
             started = {one.rank: one for one in part.events() if isinstance(one, Started) and 0 <= one.rank < size}
             if not started:
                 continue
-            node = above[-1] if above else ""
             ranks = {
                 rank: Joined(rank, one.time, node, pid=one.pid, claimed_rank=rank, world_size=size, meeting=meeting)
                 for rank, one in started.items()

@@ -73,7 +73,7 @@ def imported(folder: Path) -> list[Result]:
 def test_ranks_of_all_machines_form_one_record(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
     for machine in machines:
         for rank in machine.ranks:
-            machine.world.add_note(Note(rank, machine.zero + 1, name="loss", value=rank))
+            machine.world.add_fact(Note(rank, machine.zero + 1, name="loss", value=rank))
             machine.end(rank, 2, code=0)
         machine.world.conclude()
 
