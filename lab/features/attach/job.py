@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -177,9 +177,8 @@ def find_program() -> str:
     return path
 
 
-def read_samples(program: str, pids: Iterable[int], timeout_s: float) -> dict[int, Sample]:
+def read_samples(program: str, pids: Sequence[int], timeout_s: float) -> dict[int, Sample]:
     """Return a sample of each process, by pid."""
-    pids = list(pids)
     return dict(zip(pids, map_parallel(lambda pid: _read(program, pid, timeout_s), pids), strict=True))
 
 

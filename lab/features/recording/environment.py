@@ -86,9 +86,8 @@ def recorded_environment(package: Path, folder: Path, values: int | None, notes:
     """
     before = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join(filter(None, (str(package / _STARTUP), before)))
-    settings = {"folder": str(folder), "values": values, "moves": True}
-    own = {SETTINGS_VARIABLE: json.dumps(settings), SOCKET_VARIABLE: str(notes)}
-    return {**os.environ, "PYTHONPATH": path, **own}
+    settings = json.dumps({"folder": str(folder), "values": values, "moves": True})
+    return {**os.environ, "PYTHONPATH": path, SETTINGS_VARIABLE: settings, SOCKET_VARIABLE: str(notes)}
 
 
 _OWN = str(Path(__file__).parents[3])

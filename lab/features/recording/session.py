@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from lab.features.recording.environment import INTERRUPT, INTERRUPT_WAIT, LONGEST_MESSAGE
 from lab.features.recording.supervisor import Supervisor
 from lab.features.recording.world import PATIENCE, World, read_text, started_at, waits_for_task
-from lab.frozen import Frozen
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
 from lab.node.processes import read_cpu_s, read_used_s
@@ -57,25 +56,6 @@ _SHARED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "to
 """Words in the command lines of children of pytest that later tests use too; runs on nodes have their own limits."""
 
 
-class Settings(Frozen):
-    """What pytest passes to this process."""
-
-    pid: int
-    """Process of pytest."""
-    folder: str
-    """Folder of the tests."""
-    runs: str
-    """Folder of the records."""
-    stall_s: float
-    """Seconds without progress after which a test is ended; 0: never."""
-    notes: int
-    """Descriptor of the socket for statements of recorded processes."""
-    channel: int
-    """Descriptor of the socket for messages of pytest."""
-    abort: int
-    """Descriptor of a pipe; pytest closes connections of the test when this writes to it."""
-
-
 class _Test:
     """The running test."""
 
@@ -102,21 +82,31 @@ class _Test:
 
 
 class SessionSupervisor(Supervisor):
-    """The worlds of the tests of one pytest process."""
+    """The worlds of the tests of one pytest process.
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__("pytest", Path(settings.runs), Path(settings.folder), settings.stall_s, lambda _: None)
-        self._settings = settings
+    Args:
+        pid: process of pytest.
+        folder: folder of the tests.
+        runs: folder of the records.
+        stall_s: seconds without progress after which a test is ended; 0: never.
+        notes: descriptor of the socket for statements of recorded processes.
+        channel: descriptor of the socket for messages of pytest.
+        abort: descriptor of a pipe; pytest closes connections of the test when this writes to it.
+    """
+
+    def __init__(
+        self, pid: int, folder: str, runs: str, stall_s: float, notes: int, channel: int, abort: int
+    ) -> None:  # fmt: skip
+        super().__init__("pytest", Path(runs), Path(folder), stall_s, lambda _: None)
+        self._pid, self._notes, self._channel, self._abort = pid, notes, channel, abort
         self._test: _Test | None = None
         self._kept = set[World]()
         """Worlds whose records remain."""
 
     def serve(self) -> None:
         """Serve pytest until its process ends."""
-        settings = self._settings
-        end = os.pidfd_open(settings.pid)
-        notes = socket.socket(fileno=settings.notes)
-        with socket.socket(fileno=settings.channel) as channel:
+        end, notes = os.pidfd_open(self._pid), socket.socket(fileno=self._notes)
+        with socket.socket(fileno=self._channel) as channel:
             while end not in (ready := self._wait(end, notes, channel)):
                 if not self._answer_all(channel, notes):
                     break
@@ -236,14 +226,14 @@ class SessionSupervisor(Supervisor):
 
     def _judge_world(self, world: World, test: _Test) -> Result | None:
         """Return the verdict on a world of a failed test; None if its ranks still work."""
-        if world.world_size == 1 and any(one.pid == self._settings.pid for one in world.members.values()):
+        if world.world_size == 1 and any(one.pid == self._pid for one in world.members.values()):
             return None  # the test itself shows how it failed
         if world.stopped_at:
             test.note = "its ranks were ended in an earlier test, which stood still"
             return None
         if not self._running(world):
             return world.conclude()
-        ended, others = self._split_ranks(world, test.began_unix)
+        ended, others = self._split_ranks(world, test.began)
         if others and world.waits:
             return world.examine(others, time.monotonic() - world.progressed, ended, idle=True)
         return world.judge_now(ended) if ended else None
@@ -256,7 +246,7 @@ class SessionSupervisor(Supervisor):
             return
         now = time.monotonic()
         if test.cpu_s is None:
-            test.cpu_s = read_cpu_s([self._settings.pid])
+            test.cpu_s = read_cpu_s([self._pid])
         if test.stalled is not None:
             self._end_test(test, now - test.stalled)
             return
@@ -268,7 +258,7 @@ class SessionSupervisor(Supervisor):
 
     def _examine(self, world: World, test: _Test, silent_s: float) -> None:
         """Judge the ranks of a world where they are now, and begin to end the test."""
-        ended, others = self._split_ranks(world, test.began_unix)
+        ended, others = self._split_ranks(world, test.began)
         if (result := world.examine(others, silent_s, ended, idle=True)) is not None:
             test.shown[world], test.stalled = result, time.monotonic()
             running = self._running(world).items()
@@ -286,12 +276,12 @@ class SessionSupervisor(Supervisor):
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
-        return (read_cpu_s([self._settings.pid]) - (test.cpu_s or 0.0)) >= _COMPUTES * (now - test.progressed)
+        return (read_cpu_s([self._pid]) - (test.cpu_s or 0.0)) >= _COMPUTES * (now - test.progressed)
 
     def _is_idle(self) -> bool:
         """Return whether no process of the test computes, or waits for a core or a disk."""
-        tree = [self._settings.pid, *processes.list_descendants(self._settings.pid)]
-        first = read_used_s(self._settings.pid)
+        tree = [self._pid, *processes.list_descendants(self._pid)]
+        first = read_used_s(self._pid)
         time.sleep(_PATIENCE_S)
         waits = any(processes.read_stat(one)[:1] in ([b"D"], [b"R"]) for one in tree)  # waits count when they end
         return not waits and read_used_s(tree[0]) - first <= _IDLE * _PATIENCE_S * len(tree)
@@ -307,7 +297,7 @@ class SessionSupervisor(Supervisor):
             who = format_count(len(pids), "process", "processes")
             test.note, test.stalled = f"{who} of the test did nothing for {limit} and joined no process group", now
         elif self._unshared():
-            os.kill(self._settings.pid, INTERRUPT_WAIT)  # has an effect only if pytest waits for a process
+            os.kill(self._pid, INTERRUPT_WAIT)  # has an effect only if pytest waits for a process
 
     def _end_test(self, test: _Test, after_s: float) -> None:
         """Take the next steps to end the test: its ranks, then what else it started, then pytest's main thread."""
@@ -321,19 +311,19 @@ class SessionSupervisor(Supervisor):
             test.steps += 1
             for world in own if whom == "ranks" else ():
                 world.stop((one for one in self._others(world) if one.pid not in test.spared), number)
-            targets = {"pytest": [self._settings.pid], "started": self._started(test) if whom == "started" else []}
+            targets = {"pytest": [self._pid], "started": self._started(test) if whom == "started" else []}
             for pid in targets.get(whom, ()):
                 with suppress(OSError):
                     os.kill(pid, number)
         if test.steps == len(steps) and after_s >= steps[-1][0] + _SHUT_DOWN_S:
             test.steps += 1
-            os.write(self._settings.abort, b"+")
+            os.write(self._abort, b"+")
         if after_s >= steps[-1][0] + _AGAIN_S:
             test.steps, test.stalled = 2, time.monotonic() - steps[2][0]
 
     def _others(self, world: World) -> list[JoinedProcess]:
         """Return the running processes of a world, except pytest."""
-        return [one for one in self._running(world).values() if one.pid != self._settings.pid]
+        return [one for one in self._running(world).values() if one.pid != self._pid]
 
     def _started(self, test: _Test) -> list[int]:
         """Return the processes below pytest that began during the test, except those that later tests use too."""
@@ -341,10 +331,10 @@ class SessionSupervisor(Supervisor):
 
     def _unshared(self) -> list[int]:
         """Return the processes below pytest, except those that later tests use too."""
-        commands = {pid: read_text(f"/proc/{pid}/cmdline") for pid in processes.children_of()(self._settings.pid)}
+        commands = {pid: read_text(f"/proc/{pid}/cmdline") for pid in processes.children_of()(self._pid)}
         shared = {pid for pid, command in commands.items() if any(word in command for word in _SHARED)}
         shared.update(processes.list_descendants(*(pid for pid in shared if _NODES in commands[pid])))
-        return [pid for pid in processes.list_descendants(self._settings.pid) if pid not in shared]
+        return [pid for pid in processes.list_descendants(self._pid) if pid not in shared]
 
 
 def _is_after(trace: Trace, began: float) -> bool:
@@ -357,4 +347,4 @@ def main(settings: str) -> None:
     """Serve the pytest process that started this one."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    SessionSupervisor(Settings(**json.loads(settings))).serve()
+    SessionSupervisor(**json.loads(settings)).serve()

@@ -33,6 +33,8 @@ _POLL_S = 0.1
 _LAST_S = 1.0
 """Time for ranks to end after the command, as those that mpiexec kills do."""
 _KILLED_AFTER_S = 2.0
+_SLACK_S = 0.3
+"""An error that ended a rank's part in its world may be reported this long before the last sign of progress."""
 _MOST_OPEN = 16
 """Worlds that are not judged although all their processes ended; the oldest is judged before the command ends."""
 _ABSENT, _REFUSED = 127, 126
@@ -104,7 +106,6 @@ class Supervisor:
                 self._serve(command, notes)
             return command.wait()
         finally:
-            path.unlink(missing_ok=True)
             for number in _FORWARDED:  # what came since must not end the verdict
                 signal.signal(number, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -223,14 +224,15 @@ class Supervisor:
                 if time.monotonic() - world.stopped_at > _KILLED_AFTER_S:
                     world.stop(self._running(world).values(), signal.SIGKILL)
             elif self._stall_s and world.is_due(self._stall_s, partial(self._running, world)):
-                failed, waiting = self._split_ranks(world, world.progressed_at)
+                failed, waiting = self._split_ranks(world, world.progressed - _SLACK_S)
                 if (stalled := world.examine(waiting, self._stall_s, failed)) is not None:
                     self._report(stalled)
                     if self._stops and not world.is_patient:
                         world.stop(self._running(world).values(), signal.SIGTERM)
 
     def _split_ranks(self, world: World, since: float) -> tuple[list[Exited], dict[int, JoinedProcess]]:
-        """Return errors that processes have had since a Unix time and outlive, as those of a pool, and the others."""
+        """Return errors that processes have had since a moment and outlive, as those of a pool, and the others."""
+        since += time.time() - time.monotonic()
         failed, others = list[Exited](), dict[int, JoinedProcess]()
         for rank, process in self._running(world).items():
             if process.raised is not None and process.raised.time >= since:

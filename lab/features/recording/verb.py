@@ -76,7 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
     if code < 0:  # end as the command did
         from lab.node.processes import end_by_signal
 
-        sys.stderr.flush()
         end_by_signal(-code)
     return code
 
@@ -113,7 +112,6 @@ def _print(result: Result, head: str = "", *, brief: bool = False) -> None:
     lines = sanitize_text(verdict_text(result, style_for(sys.stderr))).splitlines()
     text = "\n".join([lines[0], lines[-1]] if brief else lines)
     sys.stderr.write(f"{head}{text}\n")
-    sys.stderr.flush()
 
 
 def failed_test_text(result: Result) -> str:

@@ -176,11 +176,6 @@ class World:
             self._cpu = now, {rank: _cpu_time(one) for rank, one in processes().items()}
         return silent_s >= limit_s * (PATIENCE if self._stall else 1)
 
-    @property
-    def progressed_at(self) -> float:
-        """The Unix time of the last progress, or a moment before."""
-        return time.time() - (time.monotonic() - self.progressed) - _STACK_WAIT_S
-
     def examine(
         self, processes: Mapping[int, JoinedProcess], limit_s: float, others: Iterable[Exited] = (), idle: bool = False
     ) -> Result | None:
@@ -333,35 +328,43 @@ class World:
             self.add_fact(event)
         evidence = self._evidence(())
         result = self._judged(evidence, self._judge(evidence))
-        copy_sources(self._facts, self.writer, self._folder, None)
+        for folder in (self._folder, *self._parts):
+            copy_sources(self._facts, self.writer, folder, None)
         self.writer.finish(result)
         self.result = result
         return result
 
     def _last_events(self) -> list[Event]:
         """Return the ends of the ranks, and how they stood before, in the order in which the diagnosis needs them."""
-        own = [exited for exited in self._exits.values() if _failed_itself(exited)]
-        failed = [exited.raised or exited.time for exited in own]
-        first = min(failed, default=0.0)
-        killed = [exited for exited in self._exits.values() if exited.signal and exited not in own]
+        exits = sorted(self._exits.values(), key=lambda one: one.time)
+        own = [exited for exited in exits if _failed_itself(exited)]
+        first = min((exited.raised or exited.time for exited in own), default=0.0)
         # launchers of other machines may have ended ranks of this one
         is_partial = bool(self._parts) or len(self.members) < self.world_size
-        all_failed = bool(own) and all(exited.code != 0 for exited in self._exits.values())
-        lost_it = all_failed and not is_partial and _lost_peers_only(own)
-        before = [one for one in killed if lost_it and one.time <= min(other.time for other in own)]
-        cause = min(before, key=lambda one: one.time, default=None)
-        exits, known = list[Exited](), {one.rank for one in self._stall if isinstance(one, Exited)}
-        for exited in sorted((one for rank, one in self._exits.items() if rank not in known), key=lambda one: one.time):
+        all_failed = bool(own) and all(exited.code != 0 for exited in exits)
+        lost_it = all_failed and not is_partial and self._lost_peers_only(own)
+        killed = (one for one in exits if lost_it and one.signal and one not in own and one.time <= own[0].time)
+        cause = next(killed, None)
+        known = {one.rank for one in self._stall if isinstance(one, Exited)}
+        began = self._stall[-1].time if self._stall else 0.0
+        ends = list[Exited]()
+        for exited in (one for one in exits if one.rank not in known):
             by_others = exited.signal in _ENDED_BY_OTHERS and not exited.raised
             by_others &= exited.time >= first or (is_partial and exited.signal != "SIGKILL")
-            kill = exited.signal == "SIGKILL" and not failed  # nobody ends a rank that way without a reason
-            exits.append(exited._replace(stopped=exited.stopped or (by_others and not kill and exited is not cause)))
-        ends = [exited.time for exited in self._exits.values()] + [one.time for one in self._lost]
-        ended = max(ends, default=time.time())
+            kill = exited.signal == "SIGKILL" and not own  # nobody ends a rank that way without a reason
+            ends.append(exited._replace(stopped=exited.stopped or (by_others and not kill and exited is not cause)))
+        early = sum(one.time < began for one in ends)
+        ended = max([*(one.time for one in exits), *(one.time for one in self._lost)], default=time.time())
         lost = (one._replace(time=ended) for one in self._lost)  # nobody knows when before that
-        began = self._stall[-1].time if self._stall else 0.0
-        early, late = ([one for one in exits if (one.time < began) is before] for before in (True, False))
-        return [*early, *self._stall, *late, *lost, Over(time.time(), duration_s=max(0.0, ended - self.began))]
+        over = Over(time.time(), duration_s=max(0.0, ended - self.began))
+        return [*ends[:early], *self._stall, *ends[early:], *lost, over]
+
+    def _lost_peers_only(self, failed: list[Exited]) -> bool:
+        """Return whether ranks failed only because other ranks were gone."""
+        from lab.diagnosis.errors import has_timed_out, lost_a_peer
+
+        ranks = map(self._evidence(failed).facts.rank, [one.rank for one in failed])
+        return all(lost_a_peer(rank) and not has_timed_out(rank) for rank in ranks)
 
     def _judge(self, evidence: Evidence) -> Judgement:
         from lab.diagnosis.errors import lost_a_peer
@@ -401,8 +404,7 @@ class World:
         from lab.run.outcome import EXIT_CODES, describe_judgement, rank_result
 
         culprit = judgement.culprit
-        ended = culprit is not None and culprit.rank in self._exits and not _LINE.search(culprit.error)
-        if culprit is not None and culprit.rank is not None and ended and evidence.trace.recorded:
+        if culprit is not None and culprit.rank in self._exits and not _LINE.search(culprit.error):
             trace, line = evidence.trace.ranks.get(culprit.rank), evidence.last_line(culprit.rank)
             last = f"; the last call of rank {culprit.rank} was at {line}" if line else ""
             exited = f"; it called sys.exit at {trace.exited_at}" if trace is not None and trace.exited_at else last
@@ -419,15 +421,10 @@ class _ImportedWorld(World):
     """Ranks without an end were lost with their machine."""
 
     def conclude(self) -> Result:
-        """Judge the ranks, and write the result, with the sources that the parts have."""
-        from lab.run.outcome import copy_sources
-
+        """Judge the ranks, and write the result."""
         if not self._evidence(()).is_in_call:
             self._stall = []  # a machine alone does not know that the others computed
-        result = super().conclude()
-        for part in self._parts:
-            copy_sources(self._facts, self.writer, part, None)
-        return result
+        return super().conclude()
 
     def _judge(self, evidence: Evidence) -> Judgement:
         from lab.diagnosis.errors import lost_a_peer
@@ -448,8 +445,8 @@ class _ImportedWorld(World):
             if rank not in self.members:
                 self.add(joined)
             with suppress(OSError), open_file(part.path, f"{TRACE}/{rank_trace(rank)}", MOST_LINES_BYTES) as trace:
-                for lines in iter(partial(trace.readlines, _PIECE_BYTES), []):
-                    self.add_trace(rank, b"".join(lines))
+                for data in iter(partial(trace.read, _PIECE_BYTES), b""):
+                    self.add_trace(rank, data)
         node = next(iter(ranks.values())).node
         self.add_fact(Clock(time=self.began, node=node, error_s=_CLOCK_ERROR_S))
         events = [*part.events()]
@@ -512,16 +509,6 @@ def _judgement(verdict: Verdict, reason: str, culprit: Culprit | None = None) ->
 def _failed_itself(exited: Exited) -> bool:
     """Return whether nobody else ended a rank that failed."""
     return bool(exited.raised) or bool(exited.code) or (exited.signal or "SIGTERM") not in _ENDED_BY_OTHERS
-
-
-def _lost_peers_only(failed: Iterable[Exited]) -> bool:
-    """Return whether ranks failed only because other ranks were gone."""
-    from lab.diagnosis.errors import has_timed_out, lost_a_peer
-
-    facts = RunFacts(ranks=[])
-    for exited in failed:
-        facts.add(exited)
-    return all(lost_a_peer(rank) and not has_timed_out(rank) for rank in facts.ranks)
 
 
 def _is_inside(evidence: Evidence) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.recording.session import SessionSupervisor, Settings, _Test
+from lab.features.recording.session import SessionSupervisor, _Test
 from lab.features.recording.verb import name_of
 from lab.features.recording.world import World
 from lab.node import processes
@@ -464,8 +464,8 @@ def test_a_process_that_starts_after_all_ranks_have_ended_belongs_to_others(home
 
 def test_ranks_that_compute_have_the_whole_patience_in_each_test_of_an_old_world(home: Path) -> None:
     pid, now = os.getpid(), time.monotonic()
-    where = Settings(pid=pid, folder=str(home), runs=str(home / "runs"), stall_s=10.0, notes=-1, channel=-1, abort=-1)
-    supervisor, world, test = SessionSupervisor(where), World(home / "runs", "test", home, joined(0)), _Test("test")
+    supervisor = SessionSupervisor(pid, str(home), str(home / "runs"), 10.0, notes=-1, channel=-1, abort=-1)
+    world, test = World(home / "runs", "test", home, joined(0)), _Test("test")
     world.add(joined(1))
     world.progressed, test.began, test.progressed = now - 100, now - 12, now - 12
     test.active[world], test.cpu_s = now - 100, processes.read_cpu_s([pid])
