@@ -387,9 +387,8 @@ def _find_record(ranks: list[Rank]) -> Record | None:
     pids = {rank.pid for rank in ranks}
     for folder in {one[0] for rank in ranks if (one := _SOCKET.match(rank.environment.get(SOCKET_VARIABLE, "")))}:
         with suppress(OSError):
-            paths = [Path(os.path.realpath(path)) for path in Path(folder).iterdir()]  # others may have been closed
-            for record in [Record(path=path.parent) for path in paths if path.name == EVENTS]:
-                if pids & _ranks_of(record).keys():
+            for path in [Path(os.path.realpath(one)) for one in Path(folder).iterdir()]:  # others may have been closed
+                if path.name == EVENTS and pids & _ranks_of(record := Record(path=path.parent)).keys():
                     return record
     return None
 
@@ -448,8 +447,7 @@ def _sentence(states: Sequence[RankState], finding: Finding | None, size: int, i
     if None not in known and (absent := [rank for rank in range(size) if rank not in known]):
         parts.append(f"no process on this machine: {name_ranks(absent)}.")
     moved, within = [one for one in states if one.moved], f"within {format_duration(interval_s)}"
-    changed = (
-        "every stack" if len(moved) == len(states) else f"only the stack of {_who(moved)}" if moved else "no stack"
-    )
+    some = f"only the stack of {_who(moved)}" if moved else "no stack"
+    changed = "every stack" if len(moved) == len(states) else some
     parts.append(f"{within}, {changed} changed." if interval_s else "one sample cannot show whether they move on.")
     return " ".join(map(capitalize_first, parts))

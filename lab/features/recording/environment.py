@@ -66,13 +66,12 @@ def socket_path(package: Path) -> Path:
                 channel.connect(str(left))
             except ConnectionRefusedError:
                 left.unlink()
-    name = f"{os.getpid()}-{time.monotonic_ns()}.socket"
-    path = package.parent / name
+    path = package.parent / f"{os.getpid()}-{time.monotonic_ns()}.socket"
     if len(os.fsencode(path)) <= _LONGEST_PATH_BYTES:
         return path
     from tempfile import gettempdir
 
-    return Path(gettempdir(), f"lab-record-{name}")
+    return Path(gettempdir(), f"lab-record-{path.name}")
 
 
 def recorded_environment(package: Path, folder: Path, values: int | None, notes: Path) -> Mapping[str, str]:

@@ -21,7 +21,6 @@ from lab.features.recording.supervisor import Supervisor
 from lab.features.recording.world import PATIENCE, World, read_text, started_at, waits_for_task
 from lab.node import processes
 from lab.node.messages.agent import Exited, Joined, Trace
-from lab.node.processes import read_cpu_s, read_used_s
 from lab.node.rank_process import JoinedProcess
 from lab.words import clip_end, format_count, format_duration
 
@@ -59,8 +58,7 @@ _SHARED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "to
 class _Test:
     """The running test."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.began, self.began_unix = time.monotonic(), time.time()
         self.active: dict[World, float] = {}
         """World -> when one of its ranks last joined or made a call."""
@@ -94,9 +92,7 @@ class SessionSupervisor(Supervisor):
         abort: descriptor of a pipe; pytest closes connections of the test when this writes to it.
     """
 
-    def __init__(
-        self, pid: int, folder: str, runs: str, stall_s: float, notes: int, channel: int, abort: int
-    ) -> None:  # fmt: skip
+    def __init__(self, pid: int, folder: str, runs: str, stall_s: float, notes: int, channel: int, abort: int) -> None:
         super().__init__("pytest", Path(runs), Path(folder), stall_s, lambda _: None)
         self._pid, self._notes, self._channel, self._abort = pid, notes, channel, abort
         self._test: _Test | None = None
@@ -137,7 +133,7 @@ class SessionSupervisor(Supervisor):
         message = json.loads(data or '{"kind": "end"}')
         kind, test = message["kind"], self._test
         if kind == "begin":
-            self._test = _Test(message["name"])
+            self._test = _Test()
             test_id, bracket, values = message["name"].partition("[")
             self._name = clip_end(f"{test_id.rpartition('::')[2]}{bracket}{values}", _LONGEST_NAME)
         elif kind == "finish":
@@ -166,11 +162,10 @@ class SessionSupervisor(Supervisor):
 
     def _release(self, world: World) -> None:
         """Judge a world for good if its record remains; otherwise remove the record."""
-        if world in self._kept or os.environ.get(KEEP_VARIABLE):
-            if world.result is None:
-                world.conclude()
-        else:
+        if world not in self._kept and not os.environ.get(KEEP_VARIABLE):
             world.writer.discard()
+        elif world.result is None:
+            world.conclude()
         world.began = 0.0
 
     # -- what processes report
@@ -246,7 +241,7 @@ class SessionSupervisor(Supervisor):
             return
         now = time.monotonic()
         if test.cpu_s is None:
-            test.cpu_s = read_cpu_s([self._pid])
+            test.cpu_s = processes.read_cpu_s([self._pid])
         if test.stalled is not None:
             self._end_test(test, now - test.stalled)
             return
@@ -276,15 +271,15 @@ class SessionSupervisor(Supervisor):
 
     def _is_computing(self, test: _Test, now: float) -> bool:
         """Return whether pytest itself has computed since something happened last."""
-        return (read_cpu_s([self._pid]) - (test.cpu_s or 0.0)) >= _COMPUTES * (now - test.progressed)
+        return (processes.read_cpu_s([self._pid]) - (test.cpu_s or 0.0)) >= _COMPUTES * (now - test.progressed)
 
     def _is_idle(self) -> bool:
         """Return whether no process of the test computes, or waits for a core or a disk."""
         tree = [self._pid, *processes.list_descendants(self._pid)]
-        first = read_used_s(self._pid)
+        first = processes.read_used_s(self._pid)
         time.sleep(_PATIENCE_S)
         waits = any(processes.read_stat(one)[:1] in ([b"D"], [b"R"]) for one in tree)  # waits count when they end
-        return not waits and read_used_s(tree[0]) - first <= _IDLE * _PATIENCE_S * len(tree)
+        return not waits and processes.read_used_s(tree[0]) - first <= _IDLE * _PATIENCE_S * len(tree)
 
     def _find_silent_processes(self, test: _Test, now: float) -> None:
         """End the test if its processes loaded PyTorch and wait, and none of them, nor pytest, computes."""

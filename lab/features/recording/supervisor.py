@@ -66,9 +66,8 @@ class Supervisor:
     """
 
     def __init__(
-        self, name: str, runs: Path, folder: Path, stall_s: float,
-        report: Callable[[Result], None], *, stops: bool = False,
-    ) -> None:  # fmt: skip
+        self, name: str, runs: Path, folder: Path, stall_s: float, report: Callable[[Result], None], stops: bool = False
+    ) -> None:
         self.worlds: list[World] = []
         self.has_other = False
         """Whether a process below the command recorded worlds itself."""

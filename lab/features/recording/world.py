@@ -47,6 +47,8 @@ _WAITS_FOR_TASK = re.compile(
 """The innermost lines of a stack."""
 _STACK_WAIT_S = 0.3
 _PIECE_BYTES = 1 << 20
+_OF_RANKS = (Exited, Note, Stack, Halted)
+"""What is imported of a record."""
 _CLOCK_ERROR_S = 0.1
 """Most difference of the clocks of machines in a cluster; NTP keeps them within some milliseconds."""
 PATIENCE = 3
@@ -450,16 +452,15 @@ class _ImportedWorld(World):
         node = next(iter(ranks.values())).node
         self.add_fact(Clock(time=self.began, node=node, error_s=_CLOCK_ERROR_S))
         events = [*part.events()]
-        for event in events:
-            if isinstance(event, Exited) and event.rank in ranks:
-                self.add_exit(event._replace(node=node))
-            elif isinstance(event, Note) and event.rank in ranks:
-                self.add_fact(event._replace(node=node))
-            elif isinstance(event, (Stack, Halted)) and event.rank in ranks:
-                stall = [event._replace(node=node), *stall]
-            elif isinstance(event, TimedOut) and not any(isinstance(one, TimedOut) for one in stall):
-                stall = [*stall, event]
-        self._stall = stall
+        own = [one._replace(node=node) for one in events if isinstance(one, _OF_RANKS) and one.rank in ranks]
+        for event in own:
+            if isinstance(event, Exited):
+                self.add_exit(event)
+            elif isinstance(event, Note):
+                self.add_fact(event)
+        limits = [one for one in (*stall, *events) if isinstance(one, TimedOut)][:1]
+        stacks = [one for one in (*stall, *own) if isinstance(one, (Stack, Halted))]
+        self._stall = [*stacks, *limits] if limits else []
         if not part.complete:
             self._lost.append(NodeLost(max(one.time for one in events), node, "left a record without an end"))
 
