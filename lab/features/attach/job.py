@@ -170,8 +170,7 @@ def find_program() -> str:
     Raises:
         Unable: it is not installed.
     """
-    here = Path(sys.executable).with_name("py-spy")
-    path = str(here) if here.exists() else shutil.which("py-spy")
+    path = shutil.which("py-spy", path=os.path.dirname(sys.executable)) or shutil.which("py-spy")
     if path is None:
         raise Unable("`lab attach` needs py-spy, which is not installed", f"pip install '{DISTRIBUTION}[attach]'")
     return path

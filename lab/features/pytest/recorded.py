@@ -333,8 +333,7 @@ def _connections() -> dict[str, int]:
 
 def _start_supervisor(descriptors: tuple[int, int, int], folder: Path, runs: Path, stall_s: float) -> None:
     """Start the process that reads the statements of recorded processes; it is no child of this one."""
-    settings: dict[str, Any] = {"pid": os.getpid(), "folder": str(folder), "runs": str(runs), "stall_s": stall_s}
-    settings |= dict(zip(("notes", "channel", "abort"), descriptors, strict=True))
-    then = f"from lab.features.recording.session import main; main({json.dumps(settings)!r})"
+    arguments = os.getpid(), str(folder), str(runs), stall_s, *descriptors
+    then = f"from lab.features.recording.session import main; main(*{arguments!r})"
     program = f"import os; os.fork() and os._exit(0); {then}"
     start_python(program, stdin=subprocess.DEVNULL, pass_fds=descriptors).wait()

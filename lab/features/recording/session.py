@@ -338,8 +338,8 @@ def _is_after(trace: Trace, began: float) -> bool:
     return time_ns is None or int(time_ns.group(1)) >= began * 1e9
 
 
-def main(settings: str) -> None:
-    """Serve the pytest process that started this one."""
+def main(*arguments: Any) -> None:
+    """Serve the pytest process that started this one; see `SessionSupervisor`."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    SessionSupervisor(**json.loads(settings)).serve()
+    SessionSupervisor(*arguments).serve()

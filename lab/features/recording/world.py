@@ -54,6 +54,9 @@ _CLOCK_ERROR_S = 0.1
 PATIENCE = 3
 """A rank that computes may let others wait this many times as long."""
 
+Processes = Mapping[int, JoinedProcess]
+"""By rank."""
+
 
 class World:
     """The processes that met in one place, as the ranks of a run.
@@ -163,7 +166,7 @@ class World:
 
     # -- a standstill
 
-    def is_due(self, limit_s: float, processes: Callable[[], Mapping[int, JoinedProcess]]) -> bool:
+    def is_due(self, limit_s: float, processes: Callable[[], Processes]) -> bool:
         """Return whether nothing has happened for so long that the ranks have to be examined.
 
         Args:
@@ -178,9 +181,7 @@ class World:
             self._cpu = now, {rank: _cpu_time(one) for rank, one in processes().items()}
         return silent_s >= limit_s * (PATIENCE if self._stall else 1)
 
-    def examine(
-        self, processes: Mapping[int, JoinedProcess], limit_s: float, others: Iterable[Exited] = (), idle: bool = False
-    ) -> Result | None:
+    def examine(self, processes: Processes, limit_s: float, others: list[Exited], idle: bool = False) -> Result | None:
         """Return what the ranks wait for; None if none of them waits for others.
 
         Args:
