@@ -129,9 +129,8 @@ def _read_rank(pid: int) -> Rank | None:
         return None
     variables = dict(pair.split("=", 1) for pair in read_text(f"{folder}/environ").split("\0") if "=" in pair)
     known = {name: int(text) for name, text in variables.items() if _NUMBER.fullmatch(text)}
-    number, size = next(
-        ((known[one], known[of]) for one, of in _NUMBERS.items() if {one, of} <= known.keys()), (None, 0)
-    )
+    pairs = (pair for pair in _NUMBERS.items() if known.keys() >= {*pair})
+    number, size = next(((known[one], known[of]) for one, of in pairs), (None, 0))
     if not words or (number is None and "/libtorch_cpu." not in read_text(f"{folder}/maps")):
         return None
     meeting = [variables.get(name, "") for name in _MEETING]
@@ -183,7 +182,7 @@ def read_samples(program: str, pids: Sequence[int], timeout_s: float) -> dict[in
 
 def _read(program: str, pid: int, timeout_s: float) -> Sample:
     words = [program, "dump", "--nonblocking", "--json", "--full-filenames", "--locals", "--pid", str(pid)]
-    ended = None
+    error = ""
     for _ in range(_ATTEMPTS):
         try:
             ended = subprocess.run(words, capture_output=True, timeout=timeout_s, check=False)
@@ -191,7 +190,7 @@ def _read(program: str, pid: int, timeout_s: float) -> Sample:
             return Sample(error="py-spy did not answer in time")
         if not ended.returncode:
             return _sample(pid, json.loads(ended.stdout))
-    error = ended.stderr.decode(errors="replace").partition("Stack backtrace")[0] if ended is not None else ""
+        error = ended.stderr.decode(errors="replace").partition("Stack backtrace")[0]
     return Sample(error=" ".join(error.split()) if read_stat(pid) else _ENDED)
 
 

@@ -198,13 +198,12 @@ class Supervisor:
             return
         if isinstance(message, Joined):
             world = next((one for one in reversed(self.worlds) if one.accepts(message)), None)
-            if world is not None:
-                world.add(message)
-            else:
+            if world is None:
                 from lab.features.recording.world import World
 
                 world = World(self._runs, self._name, self._folder, message)
                 self.worlds.append(world)
+            world.add(message)
             self._by_number[message.rank] = world, message.claimed_rank
             return
         world, rank = self._by_number[message.rank]

@@ -65,7 +65,7 @@ class World:
         runs: folder of all runs.
         name: of the command.
         folder: folder of the user's scripts.
-        first: its first rank.
+        first: its first rank, which `add` adds.
     """
 
     def __init__(self, runs: Path, name: str, folder: Path, first: Joined) -> None:
@@ -100,7 +100,6 @@ class World:
         """Such ranks."""
         self._cpu: tuple[float, dict[int, float]] | None = None
         """When the CPU time of the ranks was read since the last progress, and what it was."""
-        self.add(first)
 
     # -- what its processes report
 

@@ -12,7 +12,7 @@ import pytest
 from lab.cli.main import main
 from lab.errors import RecordError
 from lab.features.recording.world import World, import_worlds
-from lab.node.messages.agent import Exited, Joined, Note
+from lab.node.messages.agent import Exited, Joined, Note, Stack
 from lab.record.events import TimedOut
 from lab.record.read import Record
 from lab.record.result import Result
@@ -27,10 +27,9 @@ class Machine:
 
     def __init__(self, folder: Path, node: int, began: float = 0.0) -> None:
         self.ranks, self.zero = (2 * node, 2 * node + 1), time.time() - 1000 + began
-        joined = [self.joined(rank) for rank in self.ranks]
-        self.world = World(folder / f"node{node}", "torchrun", folder, joined[0])
-        self.world.add(joined[1])
+        self.world = World(folder / f"node{node}", "torchrun", folder, self.joined(self.ranks[0]))
         for rank in self.ranks:
+            self.world.add(self.joined(rank))
             wall, everybody = int(self.zero * 1e9), [0, 1, 2, 3]
             self.line(rank, "start", 0, format=1, rank=rank, wall=wall, boot=f"b{node}", recorder="python", values=0)
             self.line(rank, "group", 0, g="0", ranks=everybody, desc="default_pg", backend="gloo")
@@ -162,6 +161,24 @@ def test_a_standstill_of_one_machine_is_none_if_all_calls_ended(
         machine.world.conclude()
 
     assert [one.verdict for one in imported(tmp_path)] == ["passed"]
+
+
+def test_a_standstill_shows_the_stacks_of_all_machines(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
+    for machine in machines:
+        for rank in machine.ranks:
+            if rank < 3:
+                machine.call(rank, 2)
+            text = f'Thread 0x1 (most recent call first):\n  File "train.py", line {rank + 1} in <module>\n'
+            machine.world.writer.event(Stack(rank, machine.zero + 20, text=text))
+        machine.world.writer.event(TimedOut(machine.zero + 20, 15.0))
+        for rank in machine.ranks:
+            machine.end(rank, 30, signal="SIGTERM")
+        machine.world.conclude()
+
+    (result,) = imported(tmp_path)
+    assert result.culprit is not None
+    assert (result.verdict, result.culprit.rank) == ("hung", 3), result.reason
+    assert [f"line {one.rank + 1} in" in one.stack for one in result.ranks] == [True] * 4
 
 
 def test_a_missing_machine_is_mentioned_and_not_blamed(machines: tuple[Machine, Machine], tmp_path: Path) -> None:

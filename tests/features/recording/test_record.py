@@ -442,8 +442,14 @@ def joined(rank: int, *, size: int = 2, meeting: str = "29500", pid: int = 0) ->
     )
 
 
+def world_of_one(folder: Path) -> World:
+    world = World(folder / "runs", "test", folder, joined(0))
+    world.add(joined(0))
+    return world
+
+
 def test_a_process_belongs_to_the_ranks_that_it_can_meet(home: Path) -> None:
-    world = World(home / "runs", "test", home, joined(0))
+    world = world_of_one(home)
 
     assert world.accepts(joined(1))
     assert world.accepts(joined(1, meeting=""))
@@ -453,7 +459,7 @@ def test_a_process_belongs_to_the_ranks_that_it_can_meet(home: Path) -> None:
 
 
 def test_a_process_that_starts_after_all_ranks_have_ended_belongs_to_others(home: Path) -> None:
-    world = World(home / "runs", "test", home, joined(0))
+    world = world_of_one(home)
     world.add_exit(Exited(0, time.time() - 1, code=1))
     with subprocess.Popen(["sleep", "60"]) as later:
         accepted = world.accepts(joined(1)), world.accepts(joined(1, pid=later.pid))
@@ -465,7 +471,7 @@ def test_a_process_that_starts_after_all_ranks_have_ended_belongs_to_others(home
 def test_ranks_that_compute_have_the_whole_patience_in_each_test_of_an_old_world(home: Path) -> None:
     pid, now = os.getpid(), time.monotonic()
     supervisor = SessionSupervisor(pid, str(home), str(home / "runs"), 10.0, notes=-1, channel=-1, abort=-1)
-    world, test = World(home / "runs", "test", home, joined(0)), _Test()
+    world, test = world_of_one(home), _Test()
     world.add(joined(1))
     world.progressed, test.began, test.progressed = now - 100, now - 12, now - 12
     test.active[world], test.cpu_s = now - 100, processes.read_cpu_s([pid])
