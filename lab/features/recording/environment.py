@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,7 @@ def socket_path(package: Path) -> Path:
     return Path(gettempdir(), f"lab-record-{path.name}")
 
 
-def recorded_environment(package: Path, folder: Path, values: int | None, notes: Path) -> Mapping[str, str]:
+def recorded_environment(package: Path, folder: Path, values: int | None, notes: Path) -> dict[str, str]:
     """Return the environment of a recorded command: this process's own, and what loads the recorder.
 
     Args:

@@ -68,8 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     supervisor = Supervisor(name_of(arguments.rest), runs, Path.cwd(), arguments.stall, report, stops=stops)
     code = supervisor.run(arguments.rest, arguments.trace_values)
     results = supervisor.conclude()
-    others_report = supervisor.has_other or supervisor.error  # such as `pytest --lab`, of what it recorded
-    if results or not others_report:
+    if results or not (supervisor.has_other or supervisor.error):  # `pytest --lab` reports what it recorded
         _print_verdicts(results, reported)
     if any(world.stopped_at for world in supervisor.worlds):
         return _HUNG

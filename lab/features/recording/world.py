@@ -291,8 +291,7 @@ class World:
 
         known, children = {one.pid for one in self.members.values()}, children_of()
         others = {pid for one in {*map(parent_of, known)} - {0, 1} for pid in children(one)} - known
-        others = {pid for pid in others if _XDIST not in read_text(f"/proc/{pid}/cmdline")}
-        able = filter_catching(STACK_SIGNAL, [*others])
+        able = filter_catching(STACK_SIGNAL, [pid for pid in others if _XDIST not in read_text(f"/proc/{pid}/cmdline")])
         if len(able) != 1 or self.world_size - len(self.members) != 1:
             return ""
         with suppress(OSError):
@@ -339,7 +338,8 @@ class World:
     def _last_events(self) -> list[Event]:
         """Return the ends of the ranks, and how they stood before, in the order in which the diagnosis needs them."""
         exits = sorted(self._exits.values(), key=lambda one: one.time)
-        own = [exited for exited in exits if _failed_itself(exited)]
+        # ranks that failed, and that nobody else ended
+        own = [one for one in exits if one.raised or one.code or (one.signal or "SIGTERM") not in _ENDED_BY_OTHERS]
         first = min((exited.raised or exited.time for exited in own), default=0.0)
         # launchers of other machines may have ended ranks of this one
         is_partial = bool(self._parts) or len(self.members) < self.world_size
@@ -505,11 +505,6 @@ def _judgement(verdict: Verdict, reason: str, culprit: Culprit | None = None) ->
     from lab.diagnosis.evidence import Judgement
 
     return Judgement(verdict=verdict, reason=reason, culprit=culprit)
-
-
-def _failed_itself(exited: Exited) -> bool:
-    """Return whether nobody else ended a rank that failed."""
-    return bool(exited.raised) or bool(exited.code) or (exited.signal or "SIGTERM") not in _ENDED_BY_OTHERS
 
 
 def _is_inside(evidence: Evidence) -> bool:
