@@ -327,10 +327,7 @@ def add_scenarios(parser: argparse.ArgumentParser, verb: str) -> None:
 
 
 def named_scenarios(
-    paths: Sequence[Path],
-    args: Sequence[str],
-    env: Mapping[str, str],
-    load: Callable[[Path], Scenario] | None = None,
+    paths: Sequence[Path], args: Sequence[str], env: Mapping[str, str], load: Callable[[Path], Scenario] | None = None
 ) -> list[Scenario]:
     """Load each scenario of these files, folders, and lessons; append `args` and `env` to its own.
 

@@ -17,15 +17,15 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
         culprit: The rank that the verdict names, if there is a verdict already.
         ended_well: Whether the run neither hung nor failed.
     """
-    ranks = evidence.facts.ranks
+    ranks, lost_nodes = evidence.facts.ranks, evidence.facts.lost_nodes  # not those of an engine that was lost
     silent = apply_rules(evidence, "state", "results", "values", "hints")
-    if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
+    if ended_well or not (lost_nodes or any(rank.failed or rank.alive for rank in ranks)):
         return [*apply_rules(evidence, "disagreements"), *silent]
     stopping, other = split_disagreements(evidence)
     stopping = [*find_external_causes(evidence), *stopping]
     counts = apply_rules(evidence, "counts")
     refused = [finding for finding in silent if finding.kind is FindingKind.SHAPE]
-    failed = any(rank.failed or rank.node_lost for rank in ranks)
+    failed = bool(lost_nodes) or any(rank.failed for rank in ranks)
     ends = explain_failure(evidence, culprit) if failed else explain_hang(evidence, stopping)
     # If different counts explain why a rank was absent, they come before its absence.
     absent = ends[0].ranks if ends and "absence" in ends[0].kind.properties else ()
@@ -38,13 +38,9 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
 
 
 _UNLIKE = (
-    FindingKind.MISMATCH,
-    FindingKind.DTYPE,
-    FindingKind.SHAPE,
-    FindingKind.SPLITS,
-    FindingKind.REDUCE_OP,
+    FindingKind.MISMATCH, FindingKind.DTYPE, FindingKind.SHAPE, FindingKind.SPLITS, FindingKind.REDUCE_OP,
     FindingKind.ROOT,
-)
+)  # fmt: skip
 """What a backend may tolerate, with wrong values."""
 
 

@@ -39,6 +39,9 @@ class Agent:
 
     def __init__(self, config: messages.Config, leftovers: leftovers.Leftovers | None = None) -> None:
         self.config = config
+        renewed = hooks("succession") if config.strict and config.container else ()
+        succession: Any = next((begin() for begin in renewed), ((), None))
+        ports, self._hand_over = succession  # on a strict node this is a new process now, for one run
         self._leftovers = leftovers
         """Where runs can leave something outside of their folders; None: unknown."""
         self.connections: list[wire.Connection] = []
@@ -60,7 +63,9 @@ class Agent:
         self._stacks_due: float | None = None
         self._traces_due = 0.0
         """Monotonic time at which traces are sent next; 0: at once, because congestion stopped the last transfer."""
-        self._store_ports: set[int] = set()
+        self._imported: set[str] | None = None
+        """What the workers of the last run imported, for a successor; None: no run has ended."""
+        self._store_ports: set[int] = set(ports)
         """Ports of the stores of earlier runs. Their connections may keep a port, but a store can reuse it."""
         self._extensions: list[Any] = [extend(self) for extend in hooks("agent")]
         """Extensions of features, see `hooks`."""
@@ -199,13 +204,13 @@ class Agent:
         self._kept.shrink()
         self._outputs = None
         self._heap = self._heap or (warm.Heap() if self.config.container and not self.config.forked else None)
-        if run.imported:  # the next script will probably need it, too
+        if run.imported and not self._hand_over:  # the next script will probably need it, too
             warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
 
     def _clean(self, run: NodeRun) -> None:
         run.clean()
         self._unclean = ", ".join(run.uncleaned)
-        self.run, self._waiting, self._pieces = None, [], None
+        self.run, self._waiting, self._pieces, self._imported = None, [], None, run.imported
 
     def _end_run(self, why: str = "") -> None:
         """End the run before its client asks for it, and send the reason if the client may still be there."""
@@ -238,6 +243,7 @@ class Agent:
         else:
             self._listener = wire.open_listener(self.config.socket)
         while True:
+            self._end_after_run()
             with selectors.PollSelector() as selector:
                 selector.register(wake_r, selectors.EVENT_READ)
                 if self._listener is not None:
@@ -250,6 +256,12 @@ class Agent:
                     extension.register(selector)
                 ready = {key.fd for key, _ in selector.select(self._patience_s())}
             self._step(ready, wake_r)
+
+    def _end_after_run(self) -> None:
+        """On a strict node, leave the next run to an agent that has nothing of the last one in its memory."""
+        stays = self._imported is None or self._unclean or any(one.pids for one in self._extensions)
+        if self._hand_over and not self.run and not stays and all(one.is_idle for one in self.connections):
+            self._hand_over(self._store_ports, self._imported)
 
     def _patience_s(self) -> float | None:
         """Return for how many seconds nothing is due; None: until a message comes."""

@@ -110,6 +110,14 @@ def escape_path(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
+def remove_attributes(path: str, prefix: str = "") -> None:
+    """Remove the extended attributes of a folder whose names begin so; not all file systems have any."""
+    with suppress(OSError):
+        for name in os.listxattr(path, follow_symlinks=False):
+            if name.startswith(prefix):
+                os.removexattr(path, name, follow_symlinks=False)
+
+
 def remove_tree(path: str | os.PathLike[str], on_entry: Callable[[], object] = lambda: None) -> bool:
     """Remove a file, or a folder with everything in it; do not follow links. Return whether the path is gone.
 

@@ -6,6 +6,8 @@ calls these:
 - `agent(agent)`: an agent begins; returns an extension. It has `actions` by kind of message; `register(selector)` and
   `pass_on(ready)`, called before and after the agent waits; and `pids`, processes that belong to no run.
 - `network(peers)`: packets may leave this node only for addresses from the first to the last of `peers`.
+- `succession()`: the agent of a strict container begins. Returns in a new process for each run: the ports of the stores
+  of earlier runs, and a function that ends the process.
 - `worker(spec)`: a worker is about to run its script; `spec` is its specification.
 - `noted(name, value)`: the script has recorded a note.
 - `environment(spec)`: the last call before the script, without privileges.
@@ -33,7 +35,7 @@ FEATURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 """The folder of the features' packages for nodes."""
 
 
-_LATE = {"foreign_group", "network"}
+_LATE = {"foreign_group", "network", "succession"}
 """Hooks whose modules need torch, or that few agents need."""
 
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from .contents import EXECUTABLE, LIMIT_BYTES, LINK, ContentStore, Entry
-from .files import NEW_FLAGS, READ_FLAGS, closing_descriptor, remove_tree
+from .files import NEW_FLAGS, READ_FLAGS, closing_descriptor, remove_attributes, remove_tree
 from .processes import read_words
 from .users import User
 
@@ -217,9 +217,7 @@ class KeptFolder:
         has_other_owner = self.owner is not None and (facts.st_uid, facts.st_gid) != self.owner
         if has_other_owner or stat.S_IMODE(facts.st_mode) != self._folder_mode:
             self._own_folder(path)
-        with suppress(OSError):  # a file system without attributes
-            for name in os.listxattr(f"{self.top}/{path}", follow_symlinks=False):
-                os.removexattr(f"{self.top}/{path}", name, follow_symlinks=False)
+        remove_attributes(f"{self.top}/{path}")
         with suppress(OSError), closing_descriptor(os.open(f"{self.top}/{path}", READ_FLAGS)) as folder:
             flags = int.from_bytes(fcntl.ioctl(folder, _GET_FLAGS, bytes(8)), sys.byteorder)
             if flags & _OF_OWNER:

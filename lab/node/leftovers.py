@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from .files import remove_tree
+from .files import remove_attributes, remove_tree
 from .messages.agent import Config
 from .processes import read_words, run_as
 from .users import GROUP, MADE_UP, User, open_the_way_to
@@ -26,7 +26,8 @@ _PSEUDO = frozenset(
 )
 """File systems in which no process can make a file."""
 _MOST_REPORTED = 3
-_IPC_RMID = 0
+_OF_USERS = "user."
+"""The names of attributes that whoever may write to a folder can set on it begin so."""
 _IPC_KINDS = ("shm", "sem", "msg")
 
 
@@ -125,6 +126,8 @@ class Leftovers:
         now = self._list()
         stays = [path for path in now.keys() - self._before.keys() if not remove_tree(path, on_progress)]
         remove_system_v()
+        for folder in self.folders:
+            remove_attributes(folder, _OF_USERS)
         changed = [path for path, was in self._before.items() if now.get(path, ())[compared] != was[compared]]
         with suppress(OSError):
             os.unlink(self._journal)
@@ -209,17 +212,27 @@ def find_below(
 
 
 def empty_folder(folder: str) -> None:
-    """Remove everything in a folder, but not the folder."""
+    """Remove everything in a folder and its attributes, but not the folder."""
+    remove_attributes(folder, _OF_USERS)
     for name in os.listdir(folder):
         remove_tree(os.path.join(folder, name))
 
 
 def remove_system_v() -> None:
-    """Remove all shared memory segments, semaphores, and queues of this container, each as its owner."""
+    """Remove all shared memory segments, semaphores, and queues of this container, each as its owner.
+
+    There may be tens of thousands, so one fork removes all of them.
+    """
     objects = [(owner, kind, number) for kind in _IPC_KINDS for owner, number in _system_v(kind)]
-    for owner, kind, number in objects:
-        control, rest = getattr(ctypes.CDLL(None), f"{kind}ctl"), (0, _IPC_RMID) if kind == "sem" else (_IPC_RMID, None)
-        run_as(owner, owner, partial(control, number, *rest))
+
+    def remove() -> None:
+        for owner, kind, number in objects:
+            os.seteuid(owner)
+            getattr(ctypes.CDLL(None), f"{kind}ctl")(number, 0, 0)  # IPC_RMID, or 0 and IPC_RMID
+            os.seteuid(0)
+
+    if objects:
+        run_as(0, 0, remove)
 
 
 def _system_v(kind: str) -> Iterator[tuple[int, int]]:

@@ -237,3 +237,22 @@ def test_garbage_in_any_file_spoils_no_view(
 ) -> None:
     damaged.write(name, data)
     damaged.look(capsys)
+
+
+def test_a_run_whose_engine_was_lost_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then no rank failed, and no node was lost on its own."""
+    folder = tmp_path / ".lab" / "runs" / "r"
+    make(folder)
+    events = [event for event in read(folder / EVENTS) if event["event"] not in ("exited", "timed out")]
+    events += [
+        {"event": "engine lost", "time": 1.7e9 + 2, "node": f"node{rank}", "reason": "gone"} for rank in range(2)
+    ]
+    (folder / EVENTS).write_text("".join(json.dumps(event) + "\n" for event in events))
+    result = {**read(folder / RESULT)[0], "verdict": "error", "reason": "gone", "culprit": None}
+    (folder / RESULT).write_text(json.dumps(result))
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["explain", "r", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "error"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 HOSTILE = sorted(path.stem for path in (HERE / "submissions").iterdir())
-QUICK = ("right_then_fills", "leaves_pipes_for_the_check", "writes_results", "replaces_the_check")
+QUICK = ("right_then_fills", "reads_its_memory", "leaves_pipes_for_the_check", "writes_results", "replaces_the_check")
 """What keeps ports, and costs nodes as the first of these does, is in `test_ports_left.py`."""
 QUICK_HONEST = (
     *("right_by_ring", "answer_is_a_pipe", "right_and_leaves_much_beside_its_answer"),
@@ -30,6 +30,7 @@ QUICK_HONEST = (
 )
 PRINTS = {
     "looks_for_the_answer": "found: []",
+    "reads_its_memory": "found: []",
     "reaches_out": "listening to []",
     "changes_clocks": "",
     "traces_other_ranks": "",

@@ -9,6 +9,9 @@ import html
 import io
 import json
 import re
+import socket
+import struct
+import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,7 +32,7 @@ from lab.features.suite.cases import compute_rates
 from lab.features.suite.page import write_suite
 from lab.features.suite.view import junit_xml, suite_markdown
 from lab.features.watch.now import Follower
-from lab.features.watch.server import Server, page_of
+from lab.features.watch.server import Server, _Http, page_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.result import Output
@@ -163,6 +166,34 @@ def test_the_watch_page_shows_what_would_act(tmp_path: Path) -> None:
     assert any("\\u202e" in line["text"] for line in told["lines"])
     for text in texts_of(told):
         assert_nothing_acts(text)
+
+
+@pytest.mark.parametrize("attack", ["path", "origin", "reset"])
+def test_no_request_to_the_watch_page_reaches_the_terminal(
+    attack: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each program of this machine can send it anything, without the token."""
+    server, handled = Server(b"page"), threading.Event()
+    shut_down = _Http.shutdown_request
+    monkeypatch.setattr(_Http, "shutdown_request", lambda self, sent: (shut_down(self, sent), handled.set()))
+    address = f"127.0.0.1:{server.port}"
+    requests = {
+        "path": f"GET http://[/\x1b[2J HTTP/1.1\r\nHost: {address}\r\n\r\n",
+        "origin": f"POST /x/step HTTP/1.1\r\nHost: {address}\r\nOrigin: http://[\r\n\r\n",
+        "reset": "GET / HT",
+    }
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as stranger:
+            stranger.sendall(requests[attack].encode())
+            if attack == "reset":
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            while attack != "reset" and stranger.recv(4096):
+                pass
+        assert handled.wait(20)
+    finally:
+        server.stop()
+    shown = capfd.readouterr()
+    assert shown.out + shown.err == ""
 
 
 def grades_of_a_stranger() -> Grades:

@@ -1,4 +1,4 @@
-"""Strict: nodes of a strict cluster can send packets only to each other."""
+"""Strict: nodes of a strict cluster reach only each other, and forget each run."""
 
 from lab.feature import Feature
 

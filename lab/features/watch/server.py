@@ -135,12 +135,9 @@ _PATIENCE_S = 20.0
 _NOTHING, _OWN_POLICY = "default-src 'none'", "frame-ancestors 'none'"
 """Pages define the rest themselves."""
 _GUARDS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+    "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+}  # fmt: skip
 _BEAT_S = 5.0
 """Seconds between messages, so that a closed connection is noticed."""
 
@@ -271,6 +268,9 @@ class _Http(ThreadingTCPServer):
     def __init__(self, shown: Server, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in shown.requested_host else socket.AF_INET
         super().__init__((shown.requested_host, port), type("Handler", (_Handler,), {"shown": shown}))
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Write nothing about a request that is no HTTP: the terminal belongs to the run."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -89,18 +89,19 @@ class LineReader:
     """Splits chunks of bytes into messages."""
 
     def __init__(self) -> None:
-        self._chunks: list[bytes] = []
+        self.chunks: list[bytes] = []
+        """What has arrived of the next message."""
         self._fields: dict[str, Any] | None = None
         """Of a message whose data is not complete."""
         self._missing_bytes = 0
 
     def feed(self, chunk: bytes) -> list[Message | Malformed]:
         """Return every message that ends in this chunk."""
-        self._chunks.append(chunk)
+        self.chunks.append(chunk)
         self._missing_bytes -= len(chunk)
         if self._missing_bytes > 0 or (self._fields is None and b"\n" not in chunk):
             return []
-        buffer, at, messages = b"".join(self._chunks), 0, []
+        buffer, at, messages = b"".join(self.chunks), 0, []
         while self._fields is not None or (end := buffer.find(b"\n", at)) >= 0:
             if self._fields is None:
                 fields, at = _read_fields(buffer[at:end]), end + 1
@@ -116,7 +117,7 @@ class LineReader:
                 lines = _FIND_LINE_END.split(buffer[at : at + size - len(_LINE_END)])  # faster than bytes.replace
                 fields["data"], at = b"\n".join(lines), at + size
             messages.append(_decode_fields(fields))
-        self._chunks = [buffer[at:]]
+        self.chunks = [buffer[at:]]
         return messages
 
 
@@ -193,6 +194,11 @@ class Connection:
             if not await_writable(self.write_fd, _DRAIN_DEADLINE_S):
                 self._waiting.clear()
             self.flush()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is sent, and no part of a message has arrived."""
+        return not (self._waiting or any(self.reader.chunks))
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until it is readable, and writable if something waits to be sent."""

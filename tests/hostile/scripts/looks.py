@@ -16,6 +16,8 @@ for top, folders, files in os.walk("/"):
     for name in (*folders, *files):
         path = os.path.join(top, name)
         facts = os.lstat(path)
+        if stat.S_ISDIR(facts.st_mode):
+            strange += [f"{path} {attribute}" for attribute in os.listxattr(path) if "left" in attribute]
         if facts.st_uid >= 1000 and path != own:
             strange.append(path)
         if stat.S_ISREG(facts.st_mode) and facts.st_mode & 0o002:

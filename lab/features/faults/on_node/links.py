@@ -15,16 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....node.netlink import find_device
 from . import LATE, NO_NETEM, merge_parts
-from .shaping import (
-    CABLE,
-    Shaped,
-    Shaping,
-    count_packets,
-    has_rules,
-    pull_cable,
-    replace_rules,
-    reset_connections,
-)
+from .shaping import CABLE, Shaped, Shaping, count_packets, has_rules, pull_cable, replace_rules, reset_connections
 
 if TYPE_CHECKING:
     from .actions import Actions

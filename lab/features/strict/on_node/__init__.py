@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-HOOKS = {"network": "network:confine_network"}
+HOOKS = {"network": "network:confine_network", "succession": "succession:begin_succession"}
