@@ -27,7 +27,7 @@ _PSEUDO = frozenset(
 """File systems in which no process can make a file."""
 _MOST_REPORTED = 3
 _OF_USERS = "user."
-"""The names of attributes that whoever may write to a folder can set on it begin so."""
+"""Prefix of the attributes that every user who may write to a folder can set on it."""
 _IPC_KINDS = ("shm", "sem", "msg")
 
 

@@ -1,4 +1,4 @@
-"""Agents of a strict node: each serves one run, so that no worker can read in its memory what was there in another one.
+"""Agents of a strict node: each serves one run, so that no worker has data of an earlier run in its memory.
 
 A worker is a fork of its agent, and an agent has had files, notes, and the check of its run in memory. So the process
 that imported torch serves no run. It forks an agent for each of them, and learns nothing but what the next one needs.
