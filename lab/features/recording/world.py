@@ -444,8 +444,7 @@ class _ImportedWorld(World):
         self._parts.append(part.path)
         stall = self._stall
         for rank, joined in ranks.items():
-            if rank not in self.members:
-                self.add(joined)
+            self.add(joined)
             with suppress(OSError), open_file(part.path, f"{TRACE}/{rank_trace(rank)}", MOST_LINES_BYTES) as trace:
                 for data in iter(partial(trace.read, _PIECE_BYTES), b""):
                     self.add_trace(rank, data)
