@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from lab.features.dumps.dump import DEFAULT
+from lab.spec.load import load_scenario
 from tests.features.dumps.made import dump, entry, waiting
 from tests.golden import golden
 from tests.hostile.dump_sets import SETS, USUAL, call, started, write
@@ -150,6 +152,29 @@ def test_limits_can_be_raised(here: Here) -> None:
         (here.dumps / f"rank_{rank}").write_bytes(pickle.dumps(dump([call(0), started(1)], range(5000)), protocol=2))
     assert here.import_dumps().code == 1
     assert here.import_dumps("--large").code == 0
+
+
+EVIL = 'send==__import__("os").mkdir("made")or'
+"""An expression without a space, and the beginning of a call."""
+
+
+@pytest.mark.parametrize("is_p2p", [True, False])
+@pytest.mark.parametrize("name", [f"nccl:{EVIL} {{}}", f"{EVIL}:send {{}}"])
+def test_no_text_of_a_dump_becomes_code_of_the_scenario(name: str, is_p2p: bool, here: Here) -> None:
+    text = f'{EVIL}\n"""\n{EVIL}\u2028{EVIL}\r{EVIL}'
+    frames = [{"filename": f"/{text}.py", "line": 3, "name": text}]
+    for rank in range(2):
+        last = {"profiling_name": name.format(f"{rank}->{1 - rank}"), "is_p2p": is_p2p, "p2p_seq_id": 1,
+                "process_group": ("0", text), "input_dtypes": [text], "output_dtypes": [text]}  # fmt: skip
+        data = dump([call(0, frames=frames), started(1, frames=frames, **last)], range(2))
+        (here.dumps / f"rank_{rank}").write_bytes(pickle.dumps(data, protocol=2))
+
+    if here.import_dumps("--scenario", "hang", "--no-verify").code == 0:
+        tree = ast.parse((here.folder / "hang" / "script.py").read_text())
+        called = {ast.unparse(one.func) for one in ast.walk(tree) if isinstance(one, ast.Call)}
+        known = {f"dist.{op}" for op in ("init_process_group", "get_rank", "all_reduce", "barrier", "send", "recv")}
+        assert called <= known | {"torch.ones", "torch.empty", "time.sleep"}
+        assert load_scenario(here.folder / "hang" / "scenario.yaml").expect.verdict == "hung"
 
 
 def test_nothing_in_a_dump_is_executed(here: Here) -> None:

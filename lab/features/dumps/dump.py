@@ -147,6 +147,8 @@ _OTHER_NAMES = {
 }
 """Names of operations in dumps that differ, or that have several spellings."""
 _OPERATIONS = {(row.dumped or row.name): row.name for row in OPERATIONS.values()} | _OTHER_NAMES
+_OF_MESSAGES = ("send", "recv", "coalesced")
+"""No other text of a dump may become the name of a function in a script."""
 _PEERS = re.compile(r"(\d{1,7})(->|<-)(\d{1,7})")
 
 
@@ -299,7 +301,7 @@ class _EntryReader:
             seq=_whole(data["collective_seq_id"]),
             p2p_seq=_whole(data.get("p2p_seq_id", 0)),
             op_number=_whole(data.get("op_id", 0)),
-            message=bool(data.get("is_p2p", op in ("send", "recv"))),
+            message=op in _OF_MESSAGES and bool(data.get("is_p2p", op != _OF_MESSAGES[2])),
             peer=int(peers[3]) if (peers := _PEERS.fullmatch(ends)) is not None else None,
             inputs=self._tensors(data["input_sizes"], data.get("input_dtypes")),
             outputs=self._tensors(data["output_sizes"], data.get("output_dtypes")),
