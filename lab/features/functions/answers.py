@@ -373,7 +373,7 @@ def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | 
 def _path(file: str, shown: Mapping[str, str]) -> str:
     """Return the local path of a rank's file; if it is not known, a name that no file has."""
     if (file := file.replace("\0", "")) in shown or file.startswith("<"):
-        return shown.get(file, file)
+        return shown.get(file, sanitize_text(file))
     real = os.path.realpath(file)
     installed = any(folder and real.startswith(os.path.join(os.path.realpath(folder), "")) for folder in sys.path)
     if file.endswith(".py") and installed and os.path.isfile(file):

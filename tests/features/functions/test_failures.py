@@ -81,6 +81,7 @@ def test_an_exception_of_any_class_can_be_raised(module: str, kind: str, told: s
     [
         Frame("/dev/zero", 1, "f", 1, {}, {}),
         Frame("/etc/passwd", 1, "f", 1, {}, {}),
+        Frame("<\x1b[2J>", 1, "f", 1, {}, {}),
         Frame(
             "a\0b.py",
             -5,
