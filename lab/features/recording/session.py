@@ -298,7 +298,7 @@ class SessionSupervisor(Supervisor):
         """Take the next steps to end the test: its ranks, then what else it started, then pytest's main thread."""
         own = [world for world in test.shown if world.is_running]
         steps = _STEPS_OF_POOL if test.spared else _STEPS
-        if test.steps == 0 and own and not any(self._others(world) for world in own):
+        if test.steps == 0 and own and not test.spared and not any(self._others(world) for world in own):
             test.steps = len(_STEPS) - 1  # there is nobody else
             test.stalled = (test.stalled or 0.0) - _STEPS[-1][0]
         while test.steps < len(steps) and after_s >= steps[test.steps][0]:
