@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from shutil import copytree
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
@@ -81,9 +82,8 @@ class AttemptWriter:
         if self._files:
             with suppress(RecordError):  # data that cannot be written is lost
                 self.flush()
-        for file in self._files.values():
-            file.close()
-        self._files = {}
+        while self._files:
+            self._files.popitem()[1].close()
 
     def _append_output(self, rank: int, stream: int, data: bytes, when: float) -> None:
         """Append to the log of a rank, and its position, stream, and time to the index."""
@@ -98,7 +98,8 @@ class RecordWriter:
     """The record of a run in progress; raises RecordError if it cannot be written."""
 
     def __init__(self, runs: Path, scenario: str) -> None:
-        self.path = _new_folder(runs, scenario)
+        name = time.strftime(f"%Y%m%d-%H%M%S-{re.sub(r'[^A-Za-z0-9_-]+', '-', scenario) or 'run'}")
+        self.path = _new_folder(runs, name)
         self.run = self.path.name
         with _writing(self.path):
             (self.path / LOGS).mkdir()
@@ -193,6 +194,16 @@ class RecordWriter:
                 move_file(self.path, f"{TRACE}/{name}", self.path, f"{TRACE}/{new_name}")
         self._write_json(layout.STARTED, asdict(started))
 
+    def move(self, runs: Path) -> None:
+        """Move the record of a run with one attempt to another folder of runs, and continue there."""
+        self.close()
+        before, self.path = self.path, _new_folder(runs, self.run)
+        with _writing(self.path):
+            copytree(before, self.path, symlinks=True, dirs_exist_ok=True)
+            self._lock = lock_record(self.path)
+        remove_tree(before)
+        self.attempts[-1].path, self.run = self.path, self.path.name
+
     def close(self) -> None:
         """Close every file."""
         for attempt in self.attempts:
@@ -232,9 +243,8 @@ class RecordWriter:
             write_file(folder or self.path, name, text.encode())
 
 
-def _new_folder(runs: Path, scenario: str) -> Path:
+def _new_folder(runs: Path, name: str) -> Path:
     """Create the folder of a run; the default folder of runs gets a `.gitignore` next to it."""
-    base = f"{time.strftime('%Y%m%d-%H%M%S')}-{re.sub(r'[^A-Za-z0-9_-]+', '-', scenario) or 'run'}"
     with _writing(runs):
         if not runs.exists():
             own = runs.parts[-2:] == RUNS.parts and not runs.parent.exists()
@@ -242,8 +252,8 @@ def _new_folder(runs: Path, scenario: str) -> Path:
             if own:
                 (runs.parent / ".gitignore").write_text("*\n")
         for number in range(1, 1000):
-            path = runs / (base if number == 1 else f"{base}-{number}")
+            path = runs / (name if number == 1 else f"{name}-{number}")
             with suppress(FileExistsError):
                 path.mkdir()
                 return path
-    raise RecordError(f"{runs} has 1,000 runs of {scenario} from the same second")
+    raise RecordError(f"{runs} has 1,000 runs of {name[16:]} from the same second")

@@ -16,7 +16,7 @@ from lab.record.events import Clock
 from lab.record.layout import EVENTS, RESULT
 from lab.record.layout import PLAN as PLAN_FILE
 from lab.record.read import IndexReader, Record, RecordedPlan, find_record, list_records, read_output
-from lab.record.record_files import MOST_TEXT_BYTES
+from lab.record.record_files import MOST_TEXT_BYTES, is_held
 from lab.record.result import Culprit, Expectation, RankResult, RecordedFinding, Result
 from lab.record.write import RecordWriter
 from lab.trace.read import read_trace
@@ -341,6 +341,20 @@ def test_no_runs_at_all_says_how_to_start_one(tmp_path: Path):
 def test_two_runs_of_the_same_second_have_different_folders(tmp_path: Path):
     names = {RecordWriter(tmp_path, "s").run for _ in range(5)}
     assert len(names) == 5
+
+
+def test_a_record_moves_and_is_written_on(tmp_path: Path):
+    writer = RecordWriter(tmp_path / "a", "s")
+    writer.trace(0, b"first\n")
+    (tmp_path / "b" / writer.run).mkdir(parents=True)
+    writer.move(tmp_path / "b")
+    writer.trace(0, b"second\n")
+
+    assert writer.path.parent == tmp_path / "b"
+    assert writer.path.name == writer.run
+    assert (writer.path / "trace" / "rank0.jsonl").read_bytes() == b"first\nsecond\n"
+    assert is_held(writer.path)
+    assert not any((tmp_path / "a").iterdir())
 
 
 def test_git_leaves_the_folder_alone_that_is_made_for_all_records(tmp_path: Path):

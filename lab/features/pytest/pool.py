@@ -358,16 +358,15 @@ class Pool:
     def _remove(self, key: str) -> None:
         """Remove a cluster; if that fails, the guard tries again after this process has ended."""
         cluster = self._kept.pop(key)
+        name = cluster.name
         cluster.end_calls()
         try:
-            cluster.engine.remove(cluster.name)
+            cluster.engine.remove(name)
         except LabError as error:
-            name = cluster.name
-            self.session.announce(
-                f"warning: could not remove cluster {name} ({error.message}): `lab down --name {name}`"
-            )
+            why = f"could not remove cluster {name} ({error.message})"
+            self.session.announce(f"warning: {why}: `lab down --name {name}`")
             return
-        remove_locks(cluster.engine.name, cluster.name)
+        remove_locks(cluster.engine.name, name)
         cluster.keeping.close()
 
     def close(self) -> list[str]:

@@ -95,7 +95,8 @@ class _RecordedTests:
         self._channel.settimeout(_ANSWER_S)
         environment = recording.recorded_environment(package, folder, None, self._socket)
         with bind_notes(str(self._socket)) as notes, other:
-            _start_supervisor((notes.fileno(), other.fileno(), self._abort[1]), folder, runs, stall_s)
+            folders = str(folder), str(self._socket.with_suffix("")), str(runs)
+            _start_supervisor((notes.fileno(), other.fileno(), self._abort[1]), *folders, stall_s)
         os.environ.update(environment)
         sys.path.append(str(package))  # as the `sitecustomize` of other processes does
         joining: Any = import_module("labnode.node.rank.joining")
@@ -137,8 +138,11 @@ class _RecordedTests:
             raise pytest.fail.Exception(f"the lab ended this test: {why}")
 
     def end_test(self) -> bool:
-        """Have the running test ended, with the verdicts on its worlds so far; return False if none runs."""
-        self._is_terminated = self._in_test and self._send("terminate")
+        """Have the running test ended, with the verdicts on its worlds so far; return False if none runs.
+
+        pytest may be reporting how it failed.
+        """
+        self._is_terminated = bool(self._test) and self._send("terminate")
         return self._is_terminated
 
     def _guard_connections(self, module: Any, patching: Any) -> None:
@@ -331,9 +335,9 @@ def _connections() -> dict[str, int]:
     return {name: fd for name, fd in sockets.items() if name.startswith("socket:")}
 
 
-def _start_supervisor(descriptors: tuple[int, int, int], folder: Path, runs: Path, stall_s: float) -> None:
+def _start_supervisor(descriptors: tuple[int, int, int], *facts: str | float) -> None:
     """Start the process that reads the statements of recorded processes; it is no child of this one."""
-    arguments = os.getpid(), str(folder), str(runs), stall_s, *descriptors
+    arguments = os.getpid(), *facts, *descriptors
     then = f"from lab.features.recording.session import main; main(*{arguments!r})"
     program = f"import os; os.fork() and os._exit(0); {then}"
     start_python(program, stdin=subprocess.DEVNULL, pass_fds=descriptors).wait()

@@ -58,13 +58,16 @@ def install_package() -> Path:
 
 
 def socket_path(package: Path) -> Path:
-    """Return a new path for the socket of a command, and remove sockets that killed commands have left."""
+    """Return a new path for the socket of a command, and remove what killed commands have left."""
+    from lab.node.files import remove_tree
+
     for left in package.parent.glob("*.socket"):
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
             try:
                 channel.connect(str(left))
             except ConnectionRefusedError:
                 left.unlink()
+                remove_tree(left.with_suffix(""))  # records of a session of pytest
     path = package.parent / f"{os.getpid()}-{time.monotonic_ns()}.socket"
     if len(os.fsencode(path)) <= _LONGEST_PATH_BYTES:
         return path

