@@ -83,14 +83,14 @@ def _with_names(text: str, names: Sequence[str]) -> str:
 
 
 _PEER_LOST = re.compile(
-    r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"
-    r"|recvValue failed|recvVector failed|sendBytes failed|failed to recv, got 0 bytes|connectFullMesh|DistNetworkError"
-    r"|socket (?:was )?closed|client socket has timed out|timed out (?:waiting|after)|(?:wait|socket) timeout"
-    r"|connection abort|remote process (?:has )?(?:exited|terminated)|ncclRemoteError|failed to pass monitoredBarrier",
+    r"Connection (?:closed by peer|reset by peer|refused|abort)|Broken pipe|Read error|pair closure|connectFullMesh"
+    r"|(?:recvValue|recvVector|sendBytes) failed|failed to recv, got 0 bytes|DistNetworkError|socket (?:was )?closed"
+    r"|(?:client socket has|Operation) timed out|timed out (?:waiting|after|in monitored)|ncclRemoteError"
+    r"|(?:wait|socket|barrier) timeout|remote process (?:has )?(?:exited|terminated)|failed to pass monitoredBarrier",
     re.IGNORECASE,
 )
 """Messages of torch.distributed in a rank that failed because another rank failed."""
-_GAVE_UP = re.compile(r"timed out|(?:wait|socket) timeout|failed to pass monitoredBarrier", re.IGNORECASE)
+_GAVE_UP = re.compile(r"timed out|(?:wait|socket|barrier) timeout|failed to pass monitoredBarrier", re.IGNORECASE)
 """Messages of gloo when a rank waited for its whole time limit."""
 _TIME_OUT = re.compile(r"tim(?:ed|e)[ -]?out|^SystemExit", re.IGNORECASE)
 _BY_TORCH = re.compile(r"^(?:RuntimeError|torch\.distributed\.[\w.]+): ", re.MULTILINE)

@@ -100,15 +100,14 @@ class Evidence:
 
     @cached_property
     def end_s(self) -> float:
-        """Seconds, by the trace's clock, at which the run was over: its stacks were taken, or its last rank ended.
+        """Seconds, by the trace's clock, at which the run was over: the lab stopped it, or its last rank ended.
 
         If the run is in progress and none of this is known, it is now.
         """
         origin = self.trace.origin or min((rank.started for rank in self.facts.ranks if rank.started), default=0.0)
-        ends = [rank.stack_time or rank.ended for rank in self.facts.ranks]
-        ends += [node.time for node in self.facts.lost_nodes]
+        ends = [*(rank.stack_time or rank.ended for rank in self.facts.ranks), *(n.time for n in self.facts.lost_nodes)]
         known = [*filter(None, ends)] or [time.time()] * self.record.in_progress
-        return max([self.trace.last, *(end - origin for end in known)], default=0.0)
+        return min(self.trace.stopped_s, max([self.trace.last, *(end - origin for end in known)], default=0.0))
 
     @cached_property
     def printed_s(self) -> dict[int, list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 from statistics import fmean, median
 from typing import Any, Literal
 
@@ -84,22 +84,17 @@ def judge_hang(evidence: Evidence, after: str = "") -> Judgement:
 
 def find_progress(evidence: Evidence) -> wording.Progress | None:
     """Return how far the ranks got, if each of them completed one step after the other until the time was up."""
-    all_phases = chain.from_iterable(rank.phases for rank in evidence.trace.ranks.values())
-    phases = ((phase.rank, phase.end) for phase in all_phases if phase.name == "step")
+    traces = evidence.trace.ranks
+    phases = ((one.rank, one.end) for trace in traces.values() for one in trace.phases if one.name == "step")
     calls = ((rank, one.end) for rank in evidence.ranks for one in evidence.calls(rank))
-    kinds: list[tuple[Literal["step", "call"], Iterable[tuple[int, float | None]]]] = [
-        ("step", phases),
-        ("call", calls),
-    ]
-    for what, done in kinds:
+    done_by: dict[Literal["step", "call"], Iterable[tuple[int, float | None]]] = {"step": phases, "call": calls}
+    for what, done in done_by.items():
         completed = group_pairs((rank, end) for rank, end in done if end is not None)
         if min((len(completed.get(rank, ())) for rank in evidence.ranks), default=0) < _FEWEST_STEPS:
             continue
-        traces = evidence.trace.ranks
         before = {rank: traces[rank].skipped_steps if what == "step" else traces[rank].skipped for rank in completed}
         fewest = min(before[rank] + len(completed[rank]) for rank in evidence.ranks)
-        gaps_s = _recent_gaps_s([completed[rank] for rank in evidence.ranks], evidence.end_s, evidence)
-        if not gaps_s:
+        if not (gaps_s := _recent_gaps_s([completed[rank] for rank in evidence.ranks], evidence.end_s, evidence)):
             return None
         facts, per_s = evidence.facts, round(1 / (fmean(gaps_s) or 1.0), 3)
         took = facts.time_limit_text if facts.timed_out else format_duration(facts.duration_s or evidence.end_s)

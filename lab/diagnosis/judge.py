@@ -95,7 +95,7 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
 # -- whether the traces of a run in which nothing failed are worth reading: reading takes longer than a short run
 #
 # Nearly every silent error, and a recording that ended early, leaves one of these signs in the bytes of the traces:
-# - handles of the script's own
+# - handles of the script's own, and a tensor of a message that it changed before it waited
 # - operations that fill several tensors, or slices of sizes that the script chose
 # - NaN
 # - numbers so large that they have an exponent
@@ -104,7 +104,7 @@ def judge_replaced(facts: RunFacts) -> Judgement | None:
 # - other calls, tensors, roots, or reductions on one rank than on another, or other tensors sent than received
 
 _MOST_BYTES = 1 << 20
-_HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
+_HANDLES = rb'"changed":|"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
 _SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"|"split":'
 _SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, rb'"nan"', rb"\de\+\d", rb'{"k":"(?:cut|threads)"')))
 _STATE = re.compile(rb'("[do]":\d+,[^\n]*?)"(?:params|norms)":(\[.*?\])(?:,"(?:buckets|grads)"|})')

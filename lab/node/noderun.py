@@ -334,6 +334,7 @@ class NodeRun:
         self.tcp.ask()
         for process in self._running():
             process.begin_stack()
+            process.owes_stack = True
 
     def report_stacks(self) -> None:
         """Send the stacks."""
@@ -342,7 +343,7 @@ class NodeRun:
         for process, load, used_s in loads:
             if isinstance(process, Worker):
                 process.await_stacks_of_forks({joined.pid for joined in self.joined_processes})
-            text, attempt = process.stack, process.attempt
+            text, attempt, process.owes_stack = process.stack, process.attempt, False
             self.send(messages.Stack(process.rank, time.time(), text=text, load=load, used_s=used_s, attempt=attempt))
 
     # -- standard input of workers

@@ -57,6 +57,8 @@ class RankProcess:
         """Whether its end is not known yet."""
         self.stopped = False
         """Whether the lab asked it to end."""
+        self.owes_stack = False
+        """Whether its agent has not yet reported the stack that it requested."""
         self._stack_begin = 0
         self._before = 0.0, 0.0
         """When its last stack was requested, and its load by then, see `processes.read_load_s`."""
@@ -112,7 +114,7 @@ class RankProcess:
             error=raised.error if raised else "",
             traceback=raised.traceback if raised else "",
             raised=raised.time if raised else None,
-            stack=self.stack if killed_by else "",
+            stack=self.stack if killed_by or self.owes_stack else "",
             attempt=self.attempt,
             **{"stopped": self.stopped, **other},
         )

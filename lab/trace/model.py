@@ -401,6 +401,9 @@ class Trace:
     """The clocks that the times of its ranks come from."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, one sentence each."""
+    stopped_s: float = math.inf
+    """When the lab began to stop the ranks, in seconds. What they did later is left out: the signal that asks for a
+    stack ends a `signal.pause()`, a blocked write, or a sleep in native code."""
     cut_short: dict[int, str] = field(default_factory=dict)
     """By rank: the problem that its trace ends too early. This is normal for a worker that was killed."""
 

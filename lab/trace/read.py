@@ -425,9 +425,13 @@ def read_trace(record: Record, most_bytes: float = math.inf) -> Trace:
     if trace.is_tail:
         align_tails(trace, record)
     trace.groups = model.label_groups(trace.groups)
-    stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
+    stops = [event for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
+    trace.stopped_s = min((one.time for one in stops if not isinstance(one, Stack)), default=math.inf) - trace.origin
+    examined_s = min((one.time for one in stops), default=math.inf) - trace.origin
     for rank in trace.ranks.values():
-        reopen_calls(rank.calls, min(stopped, default=math.inf) - trace.origin)
+        rank.calls = [call for call in rank.calls if call.begin <= trace.stopped_s]
+        rank.phases = [phase for phase in rank.phases if phase.begin <= trace.stopped_s]
+        reopen_calls(rank.calls, examined_s, trace.stopped_s)
         clear_late(rank)
     return trace
 
@@ -444,10 +448,10 @@ def trace_files(record: Record) -> set[int]:
     return ranks
 
 
-def reopen_calls(calls: Iterable[Call], stopped: float) -> None:
-    """Mark calls as unfinished if they failed only after the lab stopped the ranks."""
+def reopen_calls(calls: Iterable[Call], failed_after: float, ended_after: float = math.inf) -> None:
+    """Mark calls as unfinished if they failed, or ended, only after a time at which the lab began to stop the ranks."""
     for call in calls:
-        if call.error and call.end is not None and call.end > stopped:
+        if call.end is not None and call.end > (failed_after if call.error else ended_after):
             call.end, call.error = None, ""
 
 

@@ -113,7 +113,19 @@ def test_what_fails_after_the_run_was_stopped_had_not_ended(tmp_path: Path) -> N
     write_events(made, {"event": "timed out", "time": 1_700_000_008.0}, stopped(0), stopped(1))
     first, second = (rank.calls for rank in read_trace(made.record()).ranks.values())
     assert [(call.state, call.error) for call in first] == [("failed", "peer closed"), ("completed", "")]
-    assert [(call.state, call.error) for call in second] == [("unfinished", ""), ("completed", "")]
+    assert [(call.state, call.error) for call in second] == [("unfinished", ""), ("unfinished", "")]
+
+
+def test_what_begins_after_the_run_was_stopped_is_left_out(tmp_path: Path) -> None:
+    """As where the signal that asks for the stack ends a sleep in native code, so that the rank goes on."""
+    made = TraceMaker(tmp_path / "run", 2)
+    for rank, began in enumerate((4.0, 8001.0)):
+        made.call(rank, "barrier", 1, 2)
+        made.call(rank, "all_reduce", began, 8002.0, [[1.0]])
+    write_events(made, {"event": "timed out", "time": 1_700_000_008.0}, stopped(0), stopped(1))
+    first, second = (rank.calls for rank in read_trace(made.record()).ranks.values())
+    assert [(call.op, call.state) for call in first] == [("barrier", "completed"), ("all_reduce", "unfinished")]
+    assert [(call.op, call.state) for call in second] == [("barrier", "completed")]
 
 
 @pytest.mark.parametrize("cut", range(0, 1200, 37))

@@ -151,7 +151,7 @@ def find_unexpected_results(evidence: Evidence) -> list[Finding]:
 
 def _unexpected_result(step: Step, elements: list[UnexpectedElement], again: int, evidence: Evidence) -> Finding:
     ranks = tuple(element.rank for element in elements)
-    handles = [step.calls[rank] for rank in ranks if step.calls[rank].has_handle]
+    handles = [c for c in step.calls.values() if c.has_handle and (c.rank in ranks or c.giver in (None, c.rank))]
     waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
     changers, unwaited = _who_changed(step, evidence), _who_waited_less(step, evidence) if handles else ()
     first, *rest = [buffer.values for buffer in step.calls[ranks[0]].outputs]

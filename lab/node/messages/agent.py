@@ -827,7 +827,7 @@ class Exited(FromRank):
     raised: Optional[float] = None
     """Unix time of that error, which is earlier than the end."""
     stack: str = ""
-    """Output of faulthandler when a signal killed it."""
+    """Output of faulthandler when a signal killed it, or when it ended before its agent reported its stack."""
     memory_bytes: Optional[int] = None
     """Memory that it used when the agent killed it because memory ran out."""
 

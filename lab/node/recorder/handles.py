@@ -16,16 +16,16 @@ from types import ModuleType
 from typing import Any
 
 from .journal import OWN_CODE, frame_in_backward, journal, source
-from .patching import call_before, replace_methods, unseen, wraps_function
+from .patching import replace_methods, unseen, wraps_function
 
 _WAITS = ("wait", "get_future", "result", "synchronize", "block_current_stream")
 _ASKS = ("is_completed", "is_success")
 CALLS = (
     "allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "all_gather_single", "gather", "scatter",
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "alltoall", "alltoall_base", "all_to_all_single",
+    "send", "recv", "recv_anysource", "barrier", "monitored_barrier",
 )  # fmt: skip
-"""Methods of process groups that return handles to the script."""
-OTHER_CALLS = ("send", "recv", "recv_anysource", "barrier", "monitored_barrier")
+"""Methods of process groups, most of which return handles to the script."""
 _watched_classes: set[Any] = set()
 """Classes of handles whose waits are recorded."""
 _libraries: list[str] = []
@@ -44,7 +44,6 @@ def watch_handles(module: ModuleType) -> None:
 def watch_group(kind: Any) -> None:
     """Watch which threads call groups of this class, and remember the tensors of calls that return a handle."""
     replace_methods(kind, CALLS, _remembering)
-    replace_methods(kind, OTHER_CALLS, call_before(_record_threads))
 
 
 def add_library(folder: str) -> None:
@@ -69,7 +68,7 @@ def _remembering(method: Any) -> Any:
         began = time.monotonic_ns()
         with unseen:
             work = method(self, *arguments, **named)
-        if not (journal.on and arguments and getattr(arguments[-1], "asyncOp", False)):
+        if not (journal.on and arguments and getattr(arguments[-1], "asyncOp", True)):  # a tag has no options
             return work
         try:
             _pending[work] = began, [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]

@@ -130,7 +130,7 @@ def _watch_threads(module: ModuleType) -> None:
 
 def _watch_calls(module: ModuleType) -> None:
     """Record errors that this process handles during calls."""
-    replace_methods(module.ProcessGroup, (*handles.CALLS, *handles.OTHER_CALLS), call_before(_record_handled))
+    replace_methods(module.ProcessGroup, handles.CALLS, call_before(_record_handled))
 
 
 def _record_handled(*_: Any, **__: Any) -> None:
