@@ -35,6 +35,7 @@ from lab.features.watch.now import Follower
 from lab.features.watch.server import Server, _Http, page_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
+from lab.record.record_files import MOST_JSON_VALUES
 from lab.record.result import Output
 from lab.trace.read import read_trace
 from lab.trace.steps import match_steps
@@ -207,6 +208,19 @@ def test_pages_of_grades_show_what_would_act(tmp_path: Path) -> None:
     index, *pages = write_grades(grades_of_a_stranger(), tmp_path / "feedback")
     for path in (index, *pages):
         assert_page_is_harmless(path.read_text())
+
+
+def test_pages_of_grades_are_there_whatever_one_submission_noted(tmp_path: Path) -> None:
+    make(tmp_path / "r")
+    notes = ", ".join(["[]"] * (MOST_JSON_VALUES + 1))
+    (tmp_path / "r" / RESULT).write_text(
+        f'{{"verdict": "failed", "ranks": [{{"rank": 0, "notes": {{"x": [{notes}]}}}}]}}'
+    )
+    grades = grades_of_a_stranger()
+    large = replace(grades.grades[0], name="large", path=tmp_path / "r")
+    pages = write_grades(replace(grades, grades=(large, *grades.grades)), tmp_path / "pages")
+    assert len(pages) == 3
+    assert all(page.is_file() for page in pages)
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t=", "\r=", " =", "\u200b=", "\ufeff=", "＝", "|", "\n="])

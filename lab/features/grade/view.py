@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -123,7 +124,10 @@ def write_grades(grades: Grades, folder: Path) -> list[Path]:
     for number, grade in enumerate(grades.grades, start=1):
         page = folder / f"{number:03}-{make_slug(grade.name)}.html"
         shown = {"grade": grade, "tone": VERDICTS[grade.verdict], "points": points_text(grade)}
-        write_page(render_page("grade", "grade", {}, grades=grades, **shown, **explain_grade(grade)), page)
+        explained: dict[str, Any] = {}
+        with suppress(RecordError):  # a submission can note more than a view reads; others still have their pages
+            explained = explain_grade(grade)
+        write_page(render_page("grade", "grade", {}, grades=grades, **shown, **explained), page)
         pages.append(page)
         rows.append({**shown, "link": quote(page.name)})
     counts = [(VERDICTS[name], name, grades.verdicts[name]) for name in VERDICTS if grades.verdicts[name]]
