@@ -353,7 +353,7 @@ class RankTrace:
     stopped: bool = False
     """Whether the worker ended normally, with its trace complete."""
     exited_at: str = ""
-    """The line at which the script called sys.exit, of a worker with code 0; empty if it did not."""
+    """The line at which the script called sys.exit or os._exit, of a worker with code 0; empty if it did not."""
     cut: str = ""
     """Why recording ended early; empty if it did not."""
     threads: bool = False

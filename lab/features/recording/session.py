@@ -189,7 +189,8 @@ class SessionSupervisor(Supervisor):
         world = self._by_number[message.rank][0]
         if test and (isinstance(message, Joined) or (isinstance(message, Trace) and _is_after(message, test.began))):
             test.active[world] = test.progressed = world.progressed
-            world.name = self._name  # processes of a pool work for one test after the other
+            if not world.failed_before(test.began_unix):
+                world.name = self._name  # processes of a pool work for one test after the other
             test.cpu_s = None
 
     def _judge_early(self) -> None:
@@ -223,7 +224,8 @@ class SessionSupervisor(Supervisor):
         for world, result in (bad or by_verdict[-1:])[:_MOST_SHOWN]:
             self._kept.add(world)
             text = clip_end(sanitize_text(failed_test_text(result)), _LONGEST_VERDICT)
-            title = f"lab: world of {format_count(world.world_size, 'rank')}"
+            when = " that failed in an earlier test" if world.failed_before(test.began_unix) else ""
+            title = f"lab: world of {format_count(world.world_size, 'rank')}{when}"
             texts = sanitize_plain(result.reason), annotations_text([result], self._folder)
             verdicts.append((title, text, str(world.writer.path), stopped, *texts))
         return verdicts

@@ -150,6 +150,10 @@ class World:
 
         return exited._replace(**{name: name_own_files(text, self._folder) for name, text in known.items()})
 
+    def failed_before(self, when: float) -> bool:
+        """Return whether a rank failed before a Unix time."""
+        return any(exited.code not in (0, None) and exited.time < when for exited in self._exits.values())
+
     @property
     def is_running(self) -> bool:
         """Whether a rank is running."""
@@ -409,7 +413,7 @@ class World:
         if culprit is not None and culprit.rank in self._exits and not _LINE.search(culprit.error):
             trace, line = evidence.trace.ranks.get(culprit.rank), evidence.last_line(culprit.rank)
             last = f"; the last call of rank {culprit.rank} was at {line}" if line else ""
-            exited = f"; it called sys.exit at {trace.exited_at}" if trace is not None and trace.exited_at else last
+            exited = f"; it exited at {trace.exited_at}" if trace is not None and trace.exited_at else last
             judgement = replace(judgement, reason=f"{judgement.reason}{exited}")
         ranks = tuple(rank_result(rank, self.writer) for rank in evidence.facts.ranks)
         known = {**describe_judgement(judgement, evidence.facts), "exit_code": EXIT_CODES[judgement.verdict]}

@@ -213,6 +213,8 @@ def _report_end() -> None:
 
     @wraps_function(leave)
     def _exit(status: int) -> Any:
+        if not _process.left:  # else it is the end of a child of multiprocessing
+            _record_exit()
         _process.leave(status)
         leave(status)
 
@@ -231,7 +233,7 @@ def _report_end() -> None:
 
 
 def _record_exit(*_: Any) -> None:
-    """Record the line at which the script calls sys.exit: nothing shows it once the process ends."""
+    """Record the line at which the script calls sys.exit or os._exit: nothing shows it once the process ends."""
     if _process.rank >= 0 and threading.current_thread() is threading.main_thread():
         journal.add("exit", at=source.line())
 

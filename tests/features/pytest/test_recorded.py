@@ -415,6 +415,47 @@ def test_processes_of_pytest_that_share_a_group_in_all_tests_end_each_one_that_h
     assert any("at test_suite.py:21; only rank 0 of 2 ranks" in line for line in of_rank_0)
 
 
+AFTER_A_FAILURE = """
+import torch
+import torch.distributed as dist
+from test_suite import FORK, free_port, meet
+
+
+def fail(port):
+    meet(1, port)
+    raise ValueError("bad batch")
+
+
+def test_first():
+    port = free_port()
+    other = FORK.Process(target=fail, args=(port,))
+    other.start()
+    meet(0, port)
+    other.join()
+    assert other.exitcode == 0
+
+
+def test_next():
+    dist.all_reduce(torch.ones(2))
+"""
+
+
+def test_a_test_whose_group_lost_a_rank_in_an_earlier_test_is_not_blamed(cache: Path) -> None:
+    (cache / "test_suite.py").write_text(SUITE)
+    (cache / "test_group.py").write_text(AFTER_A_FAILURE)
+    (cache / "pytest.ini").write_text("[pytest]\n")
+    words = pytest_words("--lab", "test_group.py")
+    environment = {**pytest_environment(), "XDG_CACHE_HOME": str(cache)}
+    ended = subprocess.run(words, cwd=cache, env=environment, capture_output=True, text=True)
+
+    first, _, after = ended.stdout.partition("_ test_next _")
+    assert "lab: world of 2 ranks --" in first
+    assert "lab: world of 2 ranks that failed in an earlier test --" in after
+    assert all(
+        "failed  test_first  rank 1 raised ValueError: bad batch at test_group.py:9" in one for one in (first, after)
+    )
+
+
 def test_lab_record_leaves_the_report_to_pytest_which_an_unreadable_record_does_not_end(cache: Path) -> None:
     (cache / "test_suite.py").write_text(SUITE)
     (cache / "conftest.py").write_text(UNREADABLE)

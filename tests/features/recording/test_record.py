@@ -268,9 +268,10 @@ def test_a_recorder_that_was_not_built_is_reported_and_nothing_is_said_of_calls(
     assert left["reason"].startswith(golden(2))
 
 
-def test_a_rank_that_called_sys_exit_has_left_at_that_line(home: Path, free_port: int) -> None:
+@pytest.mark.parametrize("call", ["sys.exit(0)", "os._exit(0)"])
+def test_a_rank_that_exits_has_left_at_that_line(home: Path, free_port: int, call: str) -> None:
     pytest.importorskip("torch")
-    leaves = '"leave" and rank == 1:\n        sys.exit(0)'
+    leaves = f'"leave" and rank == 1:\n        {call}'
     (home / "worlds.py").write_text(WORLDS.replace('"kill" and rank == 1:\n        os.kill(os.getpid(), 9)', leaves))
 
     record(sys.executable, "worlds.py", str(free_port), "leave")
