@@ -107,9 +107,9 @@ class Expectation(Frozen):
         """Return the expectation as one line of text; only this method words it."""
         if self.what == "snapshot" or self.what.startswith("check "):  # the value is already a sentence
             return f"{self.expected if self.what == 'snapshot' else self.what}: {clip_end(str(self.got), 400)}"
-        where = f"rank {self.rank}: " if self.rank is not None else ""
+        where, what = f"rank {self.rank}: " if self.rank is not None else "", " ".join(self.what.splitlines())
         got = self.got if str(self.got).startswith("(nothing noted)") else repr(self.got)
-        return f"{where}{self.what}: expected {clip_end(repr(self.expected), 200)}, got {clip_end(got, 200)}"
+        return f"{where}{what}: expected {clip_end(repr(self.expected), 200)}, got {clip_end(got, 200)}"
 
 
 class Output(Frozen):

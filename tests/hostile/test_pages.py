@@ -36,7 +36,7 @@ from lab.features.watch.server import Server, _Http, page_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.record_files import MOST_JSON_VALUES
-from lab.record.result import Output
+from lab.record.result import Expectation, Output
 from lab.trace.read import read_trace
 from lab.trace.steps import match_steps
 from tests.cli.test_damaged_records import make
@@ -208,6 +208,13 @@ def test_pages_of_grades_show_what_would_act(tmp_path: Path) -> None:
     index, *pages = write_grades(grades_of_a_stranger(), tmp_path / "feedback")
     for path in (index, *pages):
         assert_page_is_harmless(path.read_text())
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\u2028", "\x0b"])
+def test_no_name_of_a_note_begins_a_line(end: str) -> None:
+    """GitHub's jobs take lines that begin with `::` for commands."""
+    sentence = Expectation(what=f"note x{end}::add-mask::y", rank=0, expected=1, got=f"{end}::add-mask::z").sentence()
+    assert len(sentence.splitlines()) == 1
 
 
 def test_pages_of_grades_are_there_whatever_one_submission_noted(tmp_path: Path) -> None:
