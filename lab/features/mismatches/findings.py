@@ -16,8 +16,8 @@ from lab.diagnosis import finding as f
 from lab.diagnosis.ends import lines_of, of_step
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.wording import describe_wait, render_lines, render_repeats, render_unexpected
-from lab.feature import find_hook
 from lab.features.values.expected import Clash, Misfit, describe_tensors, find_clashes
+from lab.features.values.findings import check_results
 from lab.trace.model import Call
 from lab.trace.read import RankReader
 from lab.trace.steps import Step
@@ -275,8 +275,7 @@ def _lines_and_callers(sides: Iterable[f.Side]) -> tuple[str, ...]:
 def _unequal(clash: Clash, evidence: Evidence) -> Unequal:
     """Return a finding on arguments that do not fit together."""
     step, deviating = clash.step, clash.deviating_ranks or _changed(clash, evidence)
-    check_results = find_hook("check_results") if clash.comparable else None
-    elements = check_results(step) if check_results else []
+    elements = check_results(step) if clash.comparable else []
     passed = [f.Side(ranks=tuple(ranks), what=what) for what, ranks in clash.sides]
     sides = _with_lines(step, sorted(passed, key=lambda side: not {*side.ranks}.isdisjoint(deviating)))
     one_line = clash.misfits or len({(side.lines, side.callers) for side in sides}) == 1

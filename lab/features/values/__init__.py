@@ -4,7 +4,6 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="values",
-    hooks={"check_results": ".findings:check_results"},
     findings={
         "kinds": ".findings:ValueKind",
         "results": ".findings:find_unexpected_results",

@@ -41,6 +41,8 @@ class Clash(NamedTuple):
     """What was called or passed, and by which ranks; the side with most ranks comes first."""
     misfits: tuple[Misfit, ...] = ()
     """For splits: each pair that does not match."""
+    is_disputed: bool = False
+    """Whether ranks that agree here disagree in a later step of the group, as where each has an order of its own."""
 
     @property
     def deviating_ranks(self) -> tuple[int, ...]:
@@ -53,7 +55,7 @@ class Clash(NamedTuple):
             in_all = set.intersection(*({one.giver, one.taker} for one in self.misfits))
             with_itself = {one.giver for one in self.misfits if one.giver == one.taker}
             return next((tuple(ranks) for ranks in (in_all, with_itself) if len(ranks) == 1), ())
-        if 2 * len(self.sides[0][1]) <= sum(len(ranks) for _, ranks in self.sides):
+        if self.is_disputed or 2 * len(self.sides[0][1]) <= sum(len(ranks) for _, ranks in self.sides):
             return ()
         return tuple(sorted(rank for _, ranks in self.sides[1:] for rank in ranks))
 
@@ -79,7 +81,13 @@ def find_clashes(steps: Iterable[Step]) -> list[Clash]:
             clashes.append(clash)
             if clash.kind == "mismatch":
                 desynchronized.add(step.group.name)
-    return clashes
+    return [one._replace(is_disputed=_is_disputed(one, clashes[n:])) for n, one in enumerate(clashes)]
+
+
+def _is_disputed(clash: Clash, later: Iterable[Clash]) -> bool:
+    agreed = {*clash.sides[0][1]}
+    same = (one.sides for one in later if one.step.group.name == clash.step.group.name and not one.misfits)
+    return any(sum(not agreed.isdisjoint(ranks) for _, ranks in sides) > 1 for sides in same)
 
 
 def _messages_to_any(steps: Iterable[Step]) -> Iterator[Step]:
@@ -87,13 +95,10 @@ def _messages_to_any(steps: Iterable[Step]) -> Iterator[Step]:
     alone = [call for step in steps if step.message and len(step.calls) == 1 for call in step.calls.values()]
     for receive in alone:
         if receive.operation.receives and receive.peer is None and receive.state != "completed":
-            came = [
-                one for one in alone if (one.peer, one.tag, one.group) == (receive.rank, receive.tag, receive.group)
-            ]
+            key = receive.rank, receive.tag, receive.group
+            came = [one for one in alone if (one.peer, one.tag, one.group) == key and one.operation.sends]
             group = next(step.group for step in steps if receive in step.calls.values())
-            pairs = [
-                Step(0, group, None, {one.rank: one, receive.rank: receive}) for one in came if one.operation.sends
-            ]
+            pairs = (Step(0, group, None, {one.rank: one, receive.rank: receive}) for one in came)
             unfit = [pair for pair in pairs if clash_in(pair) is not None]
             yield from unfit if len(unfit) == 1 else ()
 

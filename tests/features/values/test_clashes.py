@@ -53,3 +53,16 @@ def test_a_receive_from_any_rank_that_failed_is_compared_with_the_only_message_t
     assert [(clash.kind, clash.deviating_ranks, {*clash.step.calls}) for clash in clashes] == [
         ("shape", (), {0, rank}) for rank in clashing
     ]
+
+
+@pytest.mark.parametrize(("sizes", "deviating"), [((3, 2, 2), (0,)), ((3, 1, 4), ())])
+def test_a_majority_that_disagrees_later_names_nobody(
+    tmp_path: Path, sizes: tuple[int, ...], deviating: tuple[int, ...]
+) -> None:
+    """As where each rank has its tensors in an order of its own."""
+    made = TraceMaker(tmp_path / "run", 3)
+    for rank, (first, second) in enumerate(zip((1, 5, 5), sizes, strict=True)):
+        made.call(rank, "all_reduce", 1, 2, [[1.0] * first])
+        made.call(rank, "all_reduce", 3, 4, [[1.0] * second])
+    first, _ = find_clashes(match_steps(read_trace(made.record())))
+    assert (first.kind, first.deviating_ranks) == ("shape", deviating)
