@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from lab.cli import arguments as shared
 from lab.engine.protocol import Engine, MemoryMeter, PythonRunner
@@ -32,10 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show each cluster, or the one of that name."""
     engines, silent = available_engines(arguments.engine)
     clusters = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
-    states = [
-        (info, _memory(engine, info), _shared_bytes(engine, info), stored_bytes(engine, info), read_holder(info))
-        for engine, info in clusters
-    ]
+    states = [_state(engine, info) for engine, info in clusters]
     return shared.print_answer(
         arguments,
         lambda: [
@@ -47,6 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
             or _nothing(arguments.name, engines, silent)
         ),
     )
+
+
+def _state(engine: Engine, info: ClusterInfo) -> tuple[ClusterInfo, dict[str, int | None], int | None, int | None, Any]:
+    busy = read_holder(info)
+    # an agent that is still receiving its files would read a question as a part of them
+    stored = None if busy else stored_bytes(engine, info)
+    return info, _memory(engine, info), _shared_bytes(engine, info), stored, busy
 
 
 def _nothing(name: str | None, engines: list[Engine], silent: dict[str, EngineUnavailable]) -> str:

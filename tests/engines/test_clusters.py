@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from lab import Cluster, LabError, Result
 from lab.engine import doctor
 from lab.errors import MachineLacks
+from lab.run.lock import ClusterLock
 from lab.spec.keys import Volume
 from tests.engines.conftest import NODES, scenario_of, written
 from tests.golden import golden
@@ -208,3 +210,16 @@ def test_a_failed_run_without_a_cluster_removes_its_cluster_too(engine: str, tmp
 
     assert result.verdict == "failed"
     assert cluster.info() is None
+
+
+def test_the_status_of_a_busy_cluster_asks_none_of_its_agents(
+    cluster: Cluster, engine: str, lab: Callable[..., tuple[int, str, str]]
+):
+    """An agent of a container that is starting reads a question as a part of its own files."""
+
+    def stored() -> object:
+        return json.loads(lab("status", "--json", "--name", cluster.name)[1])[0]["stored_bytes"]
+
+    assert isinstance(stored(), int)
+    with ClusterLock(engine, cluster.name).held("a start"):
+        assert stored() is None
