@@ -16,6 +16,7 @@ from typing import Literal
 from lab.diagnosis import finding as f
 from lab.diagnosis import wording
 from lab.diagnosis.ends import Wait, Waiting, call_facts, find_waits, lines_of, waited_s
+from lab.diagnosis.errors import has_timed_out
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import DETECTION_LAG_S
 from lab.diagnosis.finding import Finding, FindingKind, Kind, Words, find_majority, sides_of, unique_lines
@@ -117,7 +118,7 @@ class Rendezvous(Finding):
     """Ranks that did not meet in init_process_group."""
 
     kind: Kind = FindingKind.RENDEZVOUS
-    how: Literal["addresses", "unanswered", "sizes", "same_rank", "beyond", "unconnected", "missing"]
+    how: Literal["addresses", "unanswered", "sizes", "same_rank", "beyond", "unconnected", "missing", "late"]
     address: str = ""
     sides: tuple[f.Side, ...] = ()
     """What ranks looked for, or expected."""
@@ -131,6 +132,8 @@ class Rendezvous(Finding):
     missing: int = 0
     """How many peers were missing."""
     absent: tuple[f.Activity, ...] = ()
+    late_s: float = 0.0
+    """Time from the failure of the first rank, which had waited for its time limit, to the arrival of the late ones."""
     stuck: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
     """Ranks that had met the others, and ended as expected."""
@@ -175,6 +178,8 @@ class Rendezvous(Finding):
             "unconnected": f"{there} and all {ranks} reached it; {stuck} did not get connected to {met}{ended}",
             "missing": f"{there}, but {peers} missing: {name_ranks(self.met)} expected {ranks}, but {why}"
             + (f" ({size})" if world > self.run_size else ""),
+            "late": f"{there}, but {name_ranks(self.ranks)} reached it only {format_duration(self.late_s)} after "
+            f"{name_ranks(self.met)} had given up",
         }[self.how]
 
 
@@ -503,16 +508,21 @@ def _met(evidence: Evidence, rank: int, stuck: Sequence[int]) -> bool:
     return _in_world(evidence, rank) or (evidence.ranks[rank].left and counts[rank] >= max(counts.values()))
 
 
-def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
+def _tries(evidence: Evidence, rank: int) -> list[Phase]:
+    """Return a rank's calls of init_process_group."""
     trace = evidence.trace.ranks.get(rank)
-    phases = [phase for phase in trace.phases if phase.name == "init_process_group"] if trace is not None else []
+    return [phase for phase in trace.phases if phase.name == "init_process_group"] if trace is not None else []
+
+
+def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
+    phases, trace = _tries(evidence, rank), evidence.trace.ranks.get(rank)
     stores = trace.stores if trace is not None else []
     return stores[-1] if phases and stores and stores[-1].begin >= phases[-1].begin else None
 
 
 def _is_stuck(evidence: Evidence, rank: int) -> bool:
     """Return whether a rank never completed its last init_process_group, or failed there."""
-    phases = [phase for phase in evidence.trace.ranks[rank].phases if phase.name == "init_process_group"]
+    phases = _tries(evidence, rank)
     location = evidence.last_location(evidence.ranks[rank])
     raised = evidence.ranks[rank].failed and location is not None and location.call == "init_process_group"
     return phases[-1].end is None or raised
@@ -539,9 +549,17 @@ def _numbered(asked: Lookups, stuck: tuple[int, ...], evidence: Evidence) -> Ren
         sides = tuple(f.Side(ranks=(rank,), what=number) for rank, number in beyond.items())
         return replace(facts, how="beyond", sides=sides, ranks=tuple(beyond))
     if not (missing := len(set(range(world)) - set(came.values()))):
-        return facts
+        return _late(facts, asked, evidence) or facts
     absent = () if world > run_size else tuple(rank for rank in evidence.ranks if rank not in asked)
     return replace(facts, how="missing", missing=missing, absent=Waiting(evidence, {}).did(absent), ranks=absent)
+
+
+def _late(facts: Rendezvous, asked: Lookups, evidence: Evidence) -> Rendezvous | None:
+    """Return the ranks that reached the store after another one's time limit; None if all were in time."""
+    failed = {rank: _tries(evidence, rank)[-1].end for rank in facts.stuck if has_timed_out(evidence.ranks[rank])}
+    failed_at, first = min(((end, rank) for rank, end in failed.items() if end is not None), default=(inf, -1))
+    late = {rank: of.begin - failed_at for rank, of in asked.items() if of.begin > failed_at}
+    return replace(facts, how="late", met=(first,), ranks=tuple(late), late_s=min(late.values())) if late else None
 
 
 def _disagreement(asked: Lookups) -> Rendezvous | None:

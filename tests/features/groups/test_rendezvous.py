@@ -169,6 +169,32 @@ def test_who_never_came_is_named_with_where_it_was_when_the_others_gave_up(made:
     assert golden(1) in verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("error", "how"),
+    [
+        ("torch.distributed.DistStoreError: wait timeout after 1000ms, keys: /default_pg/0//cpu//0/1", "late"),
+        ("RuntimeError: Gloo connectFullMesh failed with [/x/pair.cc:553] Connection closed by peer", "unconnected"),
+    ],
+)
+def test_who_came_after_the_time_limit_of_another_rank_was_late(made: TraceMaker, error: str, how: str) -> None:
+    ends = []
+    for rank in (0, 2):
+        look(made, rank)
+        made.line(rank, "mark", 4, n="init_process_group", e=1)
+        told = raised(rank, error, 3, 5.0)
+        frame = '  File "/x/torch/distributed/distributed_c10d.py", line 9, in init_process_group\n'
+        ends.append({**told, "traceback": told["traceback"].replace(error, f"{frame}{error}")})
+    made.line(1, "mark", 8, n="init_process_group", e=0, at="train.py:3")
+    made.line(1, "store", 8, e=0, at="train.py:3", host=RUN[0], port=RUN[1], rank=1, world=3)
+    made.line(1, "store", 9, e=1)
+    write_events(made, stack(1, 3, "init_process_group"), *ends, stopped(1))
+    [found] = [
+        one for one in judge_evidence(read_evidence(made.record(stop=False))).findings if one.kind == "rendezvous"
+    ]
+    assert (told_facts(found)["how"], found.ranks) == (how, (1,) if how == "late" else ())
+    assert told_facts(found).get("late_s") == (pytest.approx(0.004) if how == "late" else None)
+
+
 def test_of_rank_0_alone_nobody_knows_whether_it_hosts_a_store(made: TraceMaker) -> None:
     look(made, 0, ("localhost", 12355), found=False)
     hang(made, stack(0, 3, "init_process_group"), stack(1, 9), stack(2, 9))
