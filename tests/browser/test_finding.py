@@ -123,6 +123,26 @@ def test_a_link_to_a_step_chooses_it_and_brings_it_into_view(open_report: Open, 
     expect(page.locator("#step h3")).to_have_text("all_reduce #2")
 
 
+def test_an_address_that_a_reader_types_is_not_replaced_by_an_earlier_choice(
+    open_report: Open, trained: Record
+) -> None:
+    page = open_report(trained, at="#step-4")
+    expect(page.locator("#step h3")).to_have_text("barrier #4")
+    expect(page).to_have_url(re.compile("#step-4$"))
+    page.wait_for_timeout(300)  # the choice of step 4 is in the address
+    page.evaluate(
+        """() => {
+          const [real, kept] = [setTimeout, []];
+          window.setTimeout = (call) => kept.push(call);
+          document.getElementById("previous").click();
+          window.setTimeout = real;
+          location.hash = "#step-2";
+          for (const call of kept) call(); // before the page hears of the new address
+        }"""
+    )
+    expect(page.locator("#step h3")).to_have_text("all_reduce #2")
+
+
 @pytest.mark.parametrize("at", ["#nothing=<b>&%E0%A4%A", "#range=9-x", *SIMILAR])
 def test_an_address_that_means_nothing_does_no_harm(open_report: Open, trained: Record, at: str) -> None:
     page = open_report(trained, at=at)

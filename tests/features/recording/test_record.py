@@ -471,7 +471,7 @@ def test_a_process_that_starts_after_all_ranks_have_ended_belongs_to_others(home
 
 def test_ranks_that_compute_have_the_whole_patience_in_each_test_of_an_old_world(home: Path) -> None:
     pid, now = os.getpid(), time.monotonic()
-    supervisor = SessionSupervisor(pid, str(home), str(home / "runs"), 10.0, notes=-1, channel=-1, abort=-1)
+    supervisor = SessionSupervisor(pid, str(home), str(home / "work"), str(home / "runs"), 10.0, -1, -1, -1)
     world, test = world_of_one(home), _Test()
     world.add(joined(1))
     world.progressed, test.began, test.progressed = now - 100, now - 12, now - 12

@@ -5,19 +5,22 @@ const PAUSE_MS = 200; // browsers refuse an address that changes too often
 export function makeAddress() {
   const readers = new Map();
   const values = new Map();
-  let timer = 0;
+  let [timer, known] = [0, location.hash];
 
   function write() {
     timer = 0;
+    if (location.hash !== known) return; // a reader changed it: `read` will hear of that
     const words = [...values].map(([name, value]) =>
       name === "step" ? `step-${value}` : `${name}=${encodeURIComponent(value)}`,
     );
     const page = location.href.split("#")[0];
     history.replaceState(null, "", words.length ? `${page}#${words.join("&")}` : page);
+    known = location.hash;
   }
 
   // What an address says; an anchor of the page itself, such as a line of a source, says nothing.
   function read() {
+    known = location.hash;
     for (const word of location.hash.slice(1).split("&")) {
       const [, step, name, value] = word.match(/^(?:step-(\d+)|(\w+)=(.*))$/) ?? [];
       const key = step ? "step" : name;
