@@ -81,13 +81,21 @@ def find_clashes(steps: Iterable[Step]) -> list[Clash]:
             clashes.append(clash)
             if clash.kind == "mismatch":
                 desynchronized.add(step.group.name)
-    return [one._replace(is_disputed=_is_disputed(one, clashes[n:])) for n, one in enumerate(clashes)]
+    return _with_disputes(clashes)
 
 
-def _is_disputed(clash: Clash, later: Iterable[Clash]) -> bool:
-    agreed = {*clash.sides[0][1]}
-    same = (one.sides for one in later if one.step.group.name == clash.step.group.name and not one.misfits)
-    return any(sum(not agreed.isdisjoint(ranks) for _, ranks in sides) > 1 for sides in same)
+def _with_disputes(clashes: Sequence[Clash]) -> list[Clash]:
+    """Return clashes that know whether ranks that agree in them disagree in a later one of their group."""
+    later: dict[str, set[tuple[tuple[int, ...], ...]]] = defaultdict(set)
+    """By group: the different ways in which ranks disagreed, of which a long run has few."""
+    known = []
+    for clash in reversed(clashes):
+        agreed, ways = {*clash.sides[0][1]}, later[clash.step.group.name]
+        disputed = any(sum(not agreed.isdisjoint(ranks) for ranks in way) > 1 for way in ways)
+        known.append(clash._replace(is_disputed=disputed))
+        if not clash.misfits:
+            ways.add(tuple(ranks for _, ranks in clash.sides))
+    return known[::-1]
 
 
 def _messages_to_any(steps: Iterable[Step]) -> Iterator[Step]:
