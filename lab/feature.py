@@ -27,11 +27,18 @@ IN_TREE = (
 )  # fmt: skip
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
-    "needs": "mpi", "requirements": "packages", "predict": "lessons", "expect.calls": "calls",
-    "expect.replicas": "training", "grade": "grade",
+    "needs": "mpi",
+    "requirements": "packages",
+    "predict": "lessons",
+    "expect.calls": "calls",
+    "expect.replicas": "training",
+    "grade": "grade",
     **dict.fromkeys(("network", "faults", "rerun", "expect.detected_within"), "faults"),
-    "strict_order": "strict_order", "mutant": "mutants", "expect.equal_to": "equal", "expect.mutants": "mutants",
-}  # fmt: skip
+    "strict_order": "strict_order",
+    "mutant": "mutants",
+    "expect.equal_to": "equal",
+    "expect.mutants": "mutants",
+}
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}

@@ -155,11 +155,16 @@ class Reduction:
 
 
 REDUCTIONS = {
-    "SUM": Reduction("sum", "Σ"), "AVG": Reduction("mean", "avg"), "PRODUCT": Reduction("product", "Π"),
-    "MIN": Reduction("minimum", "min"), "MAX": Reduction("maximum", "max"),
-    "BAND": Reduction("bitwise and", "&"), "BOR": Reduction("bitwise or", "|"),
-    "BXOR": Reduction("bitwise exclusive or", "^"), "PREMUL_SUM": Reduction("sum, scaled first,"),
-}  # fmt: skip
+    "SUM": Reduction("sum", "Σ"),
+    "AVG": Reduction("mean", "avg"),
+    "PRODUCT": Reduction("product", "Π"),
+    "MIN": Reduction("minimum", "min"),
+    "MAX": Reduction("maximum", "max"),
+    "BAND": Reduction("bitwise and", "&"),
+    "BOR": Reduction("bitwise or", "|"),
+    "BXOR": Reduction("bitwise exclusive or", "^"),
+    "PREMUL_SUM": Reduction("sum, scaled first,"),
+}
 """By name in traces and scenarios; an unknown one is a `reduction`."""
 
 

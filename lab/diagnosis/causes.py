@@ -38,9 +38,13 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
 
 
 _UNLIKE = (
-    FindingKind.MISMATCH, FindingKind.DTYPE, FindingKind.SHAPE, FindingKind.SPLITS, FindingKind.REDUCE_OP,
+    FindingKind.MISMATCH,
+    FindingKind.DTYPE,
+    FindingKind.SHAPE,
+    FindingKind.SPLITS,
+    FindingKind.REDUCE_OP,
     FindingKind.ROOT,
-)  # fmt: skip
+)
 """What a backend may tolerate, with wrong values."""
 
 

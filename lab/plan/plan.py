@@ -264,10 +264,16 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
 
 MAX_WORLD_SIZE = 4096
 ARGUMENTS = {
-    "rank": "RANK", "local_rank": "LOCAL_RANK", "node_rank": "GROUP_RANK",
-    "world_size": "WORLD_SIZE", "nnodes": "GROUP_WORLD_SIZE", "nproc_per_node": "LOCAL_WORLD_SIZE",
-    "master_addr": "MASTER_ADDR", "master_port": "MASTER_PORT", "shared": "LAB_SHARED",
-}  # fmt: skip
+    "rank": "RANK",
+    "local_rank": "LOCAL_RANK",
+    "node_rank": "GROUP_RANK",
+    "world_size": "WORLD_SIZE",
+    "nnodes": "GROUP_WORLD_SIZE",
+    "nproc_per_node": "LOCAL_WORLD_SIZE",
+    "master_addr": "MASTER_ADDR",
+    "master_port": "MASTER_PORT",
+    "shared": "LAB_SHARED",
+}
 """Names in braces that arguments of a script can contain -> the variable of the rank that replaces them."""
 _BRACES = re.compile(r"\{(" + "|".join(ARGUMENTS) + r")\}")
 _OPTION = rf"(?<!\S)(--?({'|'.join(ARGUMENTS).replace('_', '[-_]')}))([= ][^\s-]\S*|(?!\S))"

@@ -200,10 +200,14 @@ def _describe_workers(plan: Mapping[str, Any], facts: RunFacts, key: str) -> dic
     for rank in facts.ranks:
         known, group = planned.get(rank.rank, plan["workers"][0]), [*nodes].index(rank.node)
         variables = {
-            "RANK": rank.rank, "LOCAL_RANK": rank.local_rank, "GROUP_RANK": group,
-            "WORLD_SIZE": len(facts.ranks), "LOCAL_WORLD_SIZE": len(nodes[rank.node]), "GROUP_WORLD_SIZE": len(nodes),
+            "RANK": rank.rank,
+            "LOCAL_RANK": rank.local_rank,
+            "GROUP_RANK": group,
+            "WORLD_SIZE": len(facts.ranks),
+            "LOCAL_WORLD_SIZE": len(nodes[rank.node]),
+            "GROUP_WORLD_SIZE": len(nodes),
             **{name.upper(): value for name, value in store.items()},
-        }  # fmt: skip
+        }
         planned = {name: value for name, value in known["env"].items() if not name.startswith(_UNKNOWN)}
         env = {name: str(variables.get(name, value)) for name, value in planned.items()}
         position = {"rank": rank.rank, "local_rank": rank.local_rank, "node_rank": group, "node": rank.node}

@@ -112,13 +112,19 @@ def requests_for(
     start = f"import sys; sys.path.append({site!r}); from labnode.node.local_nodes import main; main()"
     agents = [
         {
-            "node": node, "root": str(folder / node), "container": False, "import_root": site,
-            "socket": str(folder / f"{node}.sock"), "packages": packages,
-            "memory_bytes": shape.memory_bytes, "disk_bytes": shape.disk_bytes,
-            "shared": str(folder / "shared"), "store": str(folder / "contents"),
+            "node": node,
+            "root": str(folder / node),
+            "container": False,
+            "import_root": site,
+            "socket": str(folder / f"{node}.sock"),
+            "packages": packages,
+            "memory_bytes": shape.memory_bytes,
+            "disk_bytes": shape.disk_bytes,
+            "shared": str(folder / "shared"),
+            "store": str(folder / "contents"),
         }
         for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
-    ]  # fmt: skip
+    ]
     environment = {"GLOO_SOCKET_IFNAME": "lo", **shape.env, CLUSTER_VARIABLE: str(folder)}
     argv = [sys.executable, "-c", start, str(folder / LIFE), str(folder / CONTROL)]
     description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}

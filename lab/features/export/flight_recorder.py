@@ -100,12 +100,16 @@ def _entry(call: Call, group: Group, seq: int, trace: Trace) -> dict[str, Any]:
         "p2p_seq_id": seq if message else 0,
         "profiling_name": f"{_backend(group)}:{_name(call, group)}",
         "time_created_ns": began,
-        "input_sizes": [sizes for _, sizes in inputs], "input_dtypes": [dtype for dtype, _ in inputs],
-        "output_sizes": [sizes for _, sizes in outputs], "output_dtypes": [dtype for dtype, _ in outputs],
-        "state": dump_format.COMPLETED if done else dump_format.STARTED, "time_discovered_started_ns": began,
+        "input_sizes": [sizes for _, sizes in inputs],
+        "input_dtypes": [dtype for dtype, _ in inputs],
+        "output_sizes": [sizes for _, sizes in outputs],
+        "output_dtypes": [dtype for dtype, _ in outputs],
+        "state": dump_format.COMPLETED if done else dump_format.STARTED,
+        "time_discovered_started_ns": began,
         "time_discovered_completed_ns": _unix_ns(call.end, trace) if done and call.end is not None else None,
-        "retired": call.state != "unfinished", "is_p2p": message,
-    }  # fmt: skip
+        "retired": call.state != "unfinished",
+        "is_p2p": message,
+    }
 
 
 def _gathers(op: Operation) -> bool:

@@ -135,9 +135,12 @@ _PATIENCE_S = 20.0
 _NOTHING, _OWN_POLICY = "default-src 'none'", "frame-ancestors 'none'"
 """Pages define the rest themselves."""
 _GUARDS = {
-    "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-}  # fmt: skip
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
 _BEAT_S = 5.0
 """Seconds between messages, so that a closed connection is noticed."""
 

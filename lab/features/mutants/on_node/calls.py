@@ -271,6 +271,13 @@ class _Unwaited(_Handle):
 
 
 _CHANGES: dict[str, Callable[[Mutant, _Call], Any]] = {
-    "skip": _skip, "repeat": _repeat, "swap": _swap, "group": _move, "shape": _replace_tensor,
-    "dtype": _replace_tensor, "split": _split, "change": _change_in_flight, "unwaited": _never_wait,
-}  # fmt: skip
+    "skip": _skip,
+    "repeat": _repeat,
+    "swap": _swap,
+    "group": _move,
+    "shape": _replace_tensor,
+    "dtype": _replace_tensor,
+    "split": _split,
+    "change": _change_in_flight,
+    "unwaited": _never_wait,
+}
